@@ -1,0 +1,234 @@
+"""The frozen values that everything else passes around."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+Phase: TypeAlias = Literal["text", "reasoning", "tool_call"]
+"""What kind of output a stream was producing."""
+
+
+class Outcome(str, Enum):
+    """How a stream ended. Each member compares equal to its word."""
+
+    COMPLETED = "completed"
+    """A finish reason was seen for every choice that produced output."""
+    NO_FINISH = "no_finish"
+    """A clean end without a finish reason: the answer was cut, or the server never sends one."""
+    LEFT_EARLY = "left_early"
+    """The caller stopped reading. Not an error."""
+    CANCELLED = "cancelled"
+    """The caller's task, thread or process was cancelled."""
+    TIMEOUT = "timeout"
+    """A time limit expired while the caller waited."""
+    ERROR = "error"
+    """The server or the connection failed."""
+    EMPTY = "empty"
+    """The response ended without a single chunk."""
+    UNREAD = "unread"
+    """The caller never asked for a chunk."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is known of a stream before its first chunk: who asked whom for what.
+
+    `started` is on the monitor's monotonic clock, `started_at` is Unix time in seconds. `started` is None when the
+    call was not seen, only its response; times that count from the call are then absent from the record.
+    `token_limit` is per choice; `choices` is the number of choices asked for (`n`).
+    """
+
+    operation: str
+    provider: str
+    server_address: str
+    server_port: int | None
+    request_model: str
+    started: float | None
+    started_at: float
+    token_limit: int | None = None
+    choices: int = 1
+    retries: int | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """A gap that has reached the freeze threshold, as given to `on_freeze` and, once it has ended, to `on_thaw`.
+
+    Durations are seconds. `gap_s` is the silence so far (`on_freeze`) or in full (`on_thaw`), `freeze_after_s` the
+    threshold that was in force, `at_s` the offset into the stream at which the silence began, and `phase` what the
+    stream was producing before it fell silent.
+    """
+
+    at_s: float | None
+    gap_s: float
+    freeze_after_s: float
+    phase: Phase
+    operation: str
+    provider: str
+    server_address: str
+    server_port: int | None
+    request_model: str
+    response_model: str | None
+    attributes: Mapping[str, str]
+    trace_id: str | None
+    span_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """One stream that is open now, as listed by `midstream.streams()`. Durations are seconds."""
+
+    started_at: float
+    age_s: float | None
+    operation: str
+    provider: str
+    server_address: str
+    server_port: int | None
+    request_model: str
+    response_model: str | None
+    attributes: Mapping[str, str]
+    state: Literal["waiting", "holding"]
+    """Whether the caller is blocked on the stream or busy with the last chunk."""
+    frozen: bool
+    open_gap_s: float
+    """Server silence now in progress; 0 while the caller holds a chunk that it has just received."""
+    since_chunk_s: float | None
+    since_content_s: float | None
+    freezes: int
+    chunks: int
+    content_chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """The immutable result of one stream.
+
+    Durations are float seconds on a monotonic clock and None where they do not exist (no content: no time to first
+    content). Counts that a server did not report are None, never 0. No prompt, output text, header, key or URL query
+    is ever part of a record.
+    """
+
+    started_at: float
+    """Unix time of the caller's call, in seconds: the only wall-clock value here."""
+    operation: str
+    """`chat`, `text_completion`, `responses`, `fetch_response` (a stored response replayed) or `other`."""
+    provider: str
+    server_address: str
+    server_port: int | None
+    request_model: str
+    response_model: str | None
+    attributes: Mapping[str, str]
+    outcome: Outcome
+    error_type: str | None
+    """A low-cardinality word: `timeout`, an exception's class name, a finish reason that means failure. Never a message."""
+    finish_reasons: tuple[str | None, ...]
+    """Raw, one per choice in index order; None for a choice that got none; empty when none came at all."""
+    duration_s: float
+    """From the call to the last event of the stream."""
+    waited_s: float
+    """The part of `duration_s` during which the caller was blocked on the call or on the stream."""
+    held_s: float
+    """The rest of `duration_s`: the caller's own time."""
+    time_to_first_chunk_s: float | None
+    time_to_first_content_s: float | None
+    max_gap_s: float | None
+    """The longest server silence between two content chunks, or the one still open at the end; None: never measurable."""
+    max_gap_at_s: float | None
+    """Offset into the stream at which that silence began."""
+    max_gap_phase: Phase | None
+    max_gap_open: bool
+    """True if no chunk ended that silence."""
+    freezes: int
+    frozen_s: float
+    """The summed length of all freezes, each counted from its beginning."""
+    max_interval_s: float | None
+    """The longest time from one content chunk to the next as the caller lived it, holds included."""
+    wire_gap_s: float | None
+    max_hold_s: float | None
+    """The longest time the caller kept a chunk before asking for the next."""
+    loop_blocked_s: float | None
+    tail_s: float | None
+    """Waiting after the last finish reason; None if there was none."""
+    chunks: int
+    content_chunks: int
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    reasoning_tokens: int | None
+    usage_complete: bool
+    """True if the server reported usage and nothing came after it that the report could have missed."""
+    token_limit: int | None
+    """The limit that the request asked for, per choice."""
+    limit_hit: bool
+    retries: int | None
+    """Attempts of the client before the one that answered; None if not known."""
+    buffered: bool
+    """True if the answer arrived in one burst: a gap of 0 is blindness there, not smoothness."""
+    trace_id: str | None
+    span_id: str | None
+
+
+Hook: TypeAlias = Callable[[Freeze], object]
+EndHook: TypeAlias = Callable[[StreamRecord], object]
+
+NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+MAX_ATTRIBUTES = 8
+"""Each attribute multiplies the number of time series, so they are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `monitor()` was told, checked. Raises ValueError or TypeError naming the value and the remedy."""
+
+    freeze_after_s: float | None = 5.0
+    on_freeze: Hook | None = None
+    on_thaw: Hook | None = None
+    on_end: EndHook | None = None
+    attributes: Mapping[str, str] = field(default=NO_ATTRIBUTES)
+    include_usage: bool = False
+
+    def __post_init__(self) -> None:
+        after = self.freeze_after_s
+        if after is not None:
+            if isinstance(after, bool) or not isinstance(after, int | float):
+                raise TypeError(f"freeze_after_s must be a number of seconds or None, got {after!r}")
+            if not (math.isfinite(after) and after > 0):
+                raise ValueError(
+                    f"freeze_after_s must be a positive number of seconds, got {after!r}; use None to switch freezes off"
+                )
+            object.__setattr__(self, "freeze_after_s", float(after))
+        for name in ("on_freeze", "on_thaw", "on_end"):
+            hook = getattr(self, name)
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} must be callable with one argument, got {hook!r}")
+        if not isinstance(self.include_usage, bool):
+            raise TypeError(f"include_usage must be True or False, got {self.include_usage!r}")
+        object.__setattr__(self, "attributes", _checked_attributes(self.attributes))
+
+
+def _checked_attributes(attributes: object) -> Mapping[str, str]:
+    if not isinstance(attributes, Mapping):
+        raise TypeError(f"attributes must map names to strings, got {attributes!r}")
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise ValueError(
+            f"attributes may have at most {MAX_ATTRIBUTES} entries, got {len(attributes)}; "
+            "each one multiplies the number of time series"
+        )
+    for name, value in attributes.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"attribute names must be non-empty strings, got {name!r}")
+        if not isinstance(value, str) or not value:
+            raise ValueError(
+                f"attribute {name!r} must be a non-empty string, got {value!r}; leave it out where it has no value"
+            )
+    return MappingProxyType(dict(attributes))
