@@ -1,1 +1,7 @@
 """Tells when an LLM answer freezes in mid-stream, for how long, whose fault it was, and which limit to set."""
+
+from midstream._api import monitor, streams
+from midstream._model import Freeze, OpenStream, Outcome, StreamRecord
+from midstream.setup import setup
+
+__all__ = ["Freeze", "OpenStream", "Outcome", "StreamRecord", "monitor", "setup", "streams"]

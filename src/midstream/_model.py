@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 Phase: TypeAlias = Literal["text", "reasoning", "tool_call"]
@@ -181,7 +180,6 @@ class StreamRecord:
 Hook: TypeAlias = Callable[[Freeze], object]
 EndHook: TypeAlias = Callable[[StreamRecord], object]
 
-NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 MAX_ATTRIBUTES = 8
 """Each attribute multiplies the number of time series, so they are few."""
 
@@ -194,7 +192,7 @@ class Settings:
     on_freeze: Hook | None = None
     on_thaw: Hook | None = None
     on_end: EndHook | None = None
-    attributes: Mapping[str, str] = field(default=NO_ATTRIBUTES)
+    attributes: Mapping[str, str] = field(default_factory=dict)
     include_usage: bool = False
 
     def __post_init__(self) -> None:
@@ -231,4 +229,4 @@ def _checked_attributes(attributes: object) -> Mapping[str, str]:
             raise ValueError(
                 f"attribute {name!r} must be a non-empty string, got {value!r}; leave it out where it has no value"
             )
-    return MappingProxyType(dict(attributes))
+    return dict(attributes)

@@ -1,0 +1,123 @@
+"""What one call of `monitor()` set up, and the process that all monitors share."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from midstream._hooks import HookRunner
+from midstream._model import Call, OpenStream, Settings
+from midstream._recorder import OpenSample, Recorder
+from midstream._roster import Roster
+from midstream._session import Session
+from midstream._tracker import Tracker
+from midstream._views import view_of
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+
+
+class Process:
+    """The clocks, the roster and the recorders that every monitor of a process shares."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        *,
+        threaded: bool = True,
+    ) -> None:
+        self.clock = clock
+        self.wall = wall
+        self.roster = Roster(clock, threaded=threaded, at_exit=self.exit)
+        self.monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
+        self._recorders: list[tuple[MeterProvider | None, Recorder]] = []
+
+    def recorder(self, provider: MeterProvider | None) -> Recorder:
+        """The recorder of this meter provider (None: the global one), made once."""
+        for known, recorder in self._recorders:
+            if known is provider:
+                return recorder
+        recorder = Recorder(provider, lambda: self._samples(recorder))
+        self._recorders.append((provider, recorder))
+        return recorder
+
+    def streams(self) -> tuple[OpenStream, ...]:
+        """Every open stream as it is now, the longest silence first."""
+        now = self.clock()
+        views = [view_of(tracker.session, now) for tracker in self._trackers()]
+        return tuple(sorted(views, key=lambda view: view.open_gap_s, reverse=True))
+
+    def flush(self, timeout_s: float = 1.0) -> None:
+        """Bring dropped streams to their end and wait for the hooks that are due."""
+        self.roster.drain()
+        for monitor in list(self.monitors):
+            monitor.hooks.flush(timeout_s)
+
+    def exit(self) -> None:
+        """End what the process leaves open, and give hooks a moment to hear of it."""
+        self.roster.close()
+        self.flush()
+
+    def forked(self) -> None:
+        """Start over in a forked child."""
+        self.roster.forked()
+        for monitor in list(self.monitors):
+            monitor.forked()
+
+    def _trackers(self) -> list[Tracker]:
+        return [stream for stream in self.roster if isinstance(stream, Tracker)]
+
+    def _samples(self, recorder: Recorder) -> Iterable[OpenSample]:
+        now = self.clock()
+        return [
+            OpenSample(tracker.labels, tracker.session.frozen, tracker.session.open_gap(now))
+            for tracker in self._trackers()
+            if tracker.recorder is recorder
+        ]
+
+
+class Monitor:
+    """One set of settings at work."""
+
+    def __init__(self, settings: Settings, process: Process, meter_provider: MeterProvider | None = None) -> None:
+        self.settings = settings
+        self.process = process
+        self.roster = process.roster
+        self.recorder = process.recorder(meter_provider)
+        self.hooks = HookRunner(busy=lambda: len(process.roster) > 0)
+        self.lock = threading.Lock()
+        process.monitors.add(self)
+
+    def open(self, call: Call, context: Context | None) -> Tracker:
+        """Begin to follow one stream."""
+        settings = self.settings
+        now = self.process.clock()
+        labels = self.recorder.labels(call, settings.attributes)
+        session = Session(call, now, settings.freeze_after_s, settings.attributes)
+        tracker = Tracker(session, self, labels, context)
+        self.recorder.opened(labels)
+        if settings.on_freeze or settings.on_thaw or settings.on_end:
+            self.hooks.start()
+        self.roster.add(tracker, session.next_crossing(now))
+        return tracker
+
+    def refused(self, call: Call, duration_s: float, error_type: str, context: Context | None) -> None:
+        """A streaming call failed before there was a stream: no record, but an operation that took its time."""
+        labels = self.recorder.labels(call, self.settings.attributes)
+        self.recorder.refused(labels, duration_s, error_type, context)
+
+    def forked(self) -> None:
+        """Start over in a forked child."""
+        self.lock = threading.Lock()
+        self.hooks.forked()
+
+
+PROCESS = Process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=PROCESS.forked)

@@ -1,0 +1,298 @@
+"""The life of one stream: waits, holds, gaps, freezes, and its one end.
+
+Time is an argument, in seconds on any monotonic clock; nothing here reads a clock, takes a lock or does I/O. One
+thread drives a session (`wait`, `chunk` and the endings); the watcher may read it at any moment and claim a freeze.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import Enum
+
+from midstream._answer import Answer
+from midstream._chunks import REASONING, TEXT, TOOL_CALL, Reading
+from midstream._model import Call, Outcome, Phase
+
+HOLDING_RECHECK_S = 0.05
+"""How soon to look again at a stream whose caller is busy: its gap cannot grow until the caller asks again."""
+
+_STEADY = (TEXT, REASONING, TOOL_CALL)
+
+
+class Signal(Enum):
+    """What a chunk means for the freeze in progress, for whoever has to tell others."""
+
+    FROZE = "froze"
+    """The gap crossed the threshold before the watcher saw it, and goes on."""
+    THAWED = "thawed"
+    """A gap at or past the threshold ended with this chunk."""
+
+
+class Session:
+    """The bookkeeping of one open stream. Fields are offsets on the monitor's clock or durations, in seconds."""
+
+    __slots__ = (
+        "_held_chunk",
+        "_limit",
+        "_steady",
+        "answer",
+        "attributes",
+        "call",
+        "chunks",
+        "content_chunks",
+        "ended",
+        "first_chunk",
+        "first_content",
+        "freeze_after_s",
+        "freezes",
+        "frozen",
+        "frozen_s",
+        "gap",
+        "in_tail",
+        "last_content",
+        "last_event",
+        "last_gap",
+        "last_gap_at",
+        "last_gap_phase",
+        "max_gap",
+        "max_gap_at",
+        "max_gap_open",
+        "max_gap_phase",
+        "max_hold",
+        "max_interval",
+        "opened",
+        "phase",
+        "tail",
+        "wait_from",
+        "waited",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        opened: float,
+        freeze_after_s: float | None = 5.0,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        self.call = call
+        self.attributes = attributes or {}
+        self.freeze_after_s = freeze_after_s
+        self.answer = Answer()
+        self.opened = opened
+        self.ended = False
+
+        self.chunks = 0
+        self.content_chunks = 0
+        self.first_chunk: float | None = None
+        self.first_content: float | None = None
+        self.last_content: float | None = None
+        self.last_event = opened
+        self.phase: Phase = "text"
+
+        self.wait_from: float | None = None  # None while the caller holds
+        self.waited = 0.0 if call.started is None else opened - call.started
+        self.max_hold: float | None = None
+        self.max_interval: float | None = None
+
+        self.gap = 0.0  # waits since the last content, the one in progress not included
+        self.last_gap = 0.0  # the silence that ended last, how long, since when, and in what
+        self.last_gap_at: float | None = None
+        self.last_gap_phase: Phase = "text"
+        self.max_gap: float | None = None
+        self.max_gap_at: float | None = None
+        self.max_gap_phase: Phase | None = None
+        self.max_gap_open = False
+        self.in_tail = False
+        self.tail = 0.0
+
+        self.frozen = False
+        self.freezes = 0
+        self.frozen_s = 0.0
+
+        self._held_chunk = False
+        self._limit = math.inf if freeze_after_s is None else freeze_after_s
+        self._steady: Reading | None = None  # what the last chunk said, if it was plain output of choice 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the caller is blocked on the stream now."""
+        return self.wait_from is not None
+
+    def wait(self, now: float) -> None:
+        """The caller asks for the next chunk."""
+        if self._held_chunk:
+            hold = now - self.last_event
+            if self.max_hold is None or hold > self.max_hold:
+                self.max_hold = hold
+        self.wait_from = now
+
+    def chunk(self, reading: Reading, now: float) -> Signal | None:
+        """The wait ended with a chunk."""
+        wait_from = self.wait_from
+        if wait_from is None or self.ended:
+            return None
+        wait = now - wait_from
+        self.wait_from = None
+        self.waited += wait
+        self.last_event = now
+        self.chunks += 1
+        if reading is self._steady and not self.frozen:
+            # The common chunk: more of the same, nothing finished, nothing counted.
+            gap = self.gap + wait
+            if gap < self._limit:
+                self.content_chunks += 1
+                self.gap = 0.0
+                if self.max_gap is None or gap > self.max_gap:
+                    self._widen(gap)
+                self._content(now)
+                return None
+        if self.first_chunk is None:
+            self.first_chunk = now
+            self._held_chunk = True
+        signal = self._in_tail(reading, wait) if self.in_tail else self._in_answer(reading, wait)
+        if reading.phase is not None:
+            self.content_chunks += 1
+            self._content(now)
+            self.phase = reading.phase
+            self.gap = 0.0
+        if reading.finishes and self.answer.finished:
+            self.in_tail = True
+        self._steady = reading if reading in _STEADY and not self.in_tail else None
+        return signal
+
+    def exhausted(self, now: float) -> Outcome | None:
+        """The stream ended by itself. The outcome, or None if it had ended before; so for every ending."""
+        empty = self.chunks == 0
+        return self._end(Outcome.EMPTY if empty else self._unless_finished(Outcome.NO_FINISH), now)
+
+    def failed(self, outcome: Outcome, now: float) -> Outcome | None:
+        """The wait ended with an exception: a timeout, an error, or a cancellation of the caller.
+
+        To be cancelled after the finish is to leave a complete answer; a failure reaches the caller whenever it comes.
+        """
+        return self._end(self._unless_finished(outcome) if outcome is Outcome.CANCELLED else outcome, now)
+
+    def left(self, now: float | None, *, cancelled: bool = False) -> Outcome | None:
+        """The caller closed or dropped the stream; `now` is None if nobody saw when, only that it has happened."""
+        if self.chunks == 0 and self.wait_from is None:
+            outcome = Outcome.UNREAD
+        else:
+            outcome = self._unless_finished(Outcome.CANCELLED if cancelled else Outcome.LEFT_EARLY)
+        return self._end(outcome, self.last_event if now is None else now)
+
+    def open_gap(self, now: float) -> float:
+        """Server silence in progress; 0 before the first content and after the finish."""
+        if self.content_chunks == 0 or self.in_tail or self.ended:
+            return 0.0
+        wait_from = self.wait_from
+        return self.gap if wait_from is None else self.gap + max(0.0, now - wait_from)
+
+    def next_crossing(self, now: float) -> float | None:
+        """The earliest moment at which this stream can freeze; None if it is frozen or can freeze no more."""
+        if self.freeze_after_s is None or self.frozen or self.ended or self.in_tail:
+            return None
+        left = max(0.0, self.freeze_after_s - self.open_gap(now))
+        return now + (left if self.wait_from is not None else max(left, HOLDING_RECHECK_S))
+
+    def try_freeze(self, now: float) -> bool:
+        """Claim the freeze if the open gap has reached the threshold and nobody has claimed it. One claimer at a time.
+
+        The driving thread may take a chunk meanwhile, without a lock; the claim is then withdrawn.
+        """
+        seen = self.content_chunks
+        if self.frozen or self.open_gap(now) < self._limit:
+            return False
+        self.frozen = True
+        if self.content_chunks != seen or self.ended:
+            self.frozen = False
+            return False
+        self.freezes += 1
+        return True
+
+    def thaw(self) -> bool:
+        """End the freeze that `chunk` reported as thawed; True if nobody had claimed it, so that it counts only now."""
+        unclaimed = not self.frozen
+        if unclaimed:
+            self.freezes += 1
+        self.frozen = False
+        return unclaimed
+
+    def _in_answer(self, reading: Reading, wait: float) -> Signal | None:
+        self.gap += wait
+        speaking = reading.phase is not None
+        if speaking:
+            self.answer.speak(reading.choices)
+        self.answer.note(reading)
+        if self.content_chunks == 0:
+            return None
+        # Silence before a bare finish was silence inside the answer as well, and it is over.
+        if speaking or (reading.finishes and self.answer.finished):
+            return self._end_gap(self.gap)
+        return Signal.FROZE if self.gap >= self._limit and not self.frozen else None
+
+    def _in_tail(self, reading: Reading, wait: float) -> Signal | None:
+        self.tail += wait
+        signal = None
+        if reading.phase is not None and self.answer.speak(reading.choices):
+            # Another choice begins or goes on: what looked like the tail was silence inside the answer.
+            signal = self._end_gap(self.tail)
+            self.tail = 0.0
+            self.in_tail = False
+        self.answer.note(reading)
+        return signal
+
+    def _content(self, now: float) -> None:
+        last = self.last_content
+        if last is None:
+            self.first_content = now
+        elif self.max_interval is None or now - last > self.max_interval:
+            self.max_interval = now - last
+        self.last_content = now
+
+    def _end_gap(self, gap: float) -> Signal | None:
+        self._note_gap(gap)
+        if self.max_gap is None or gap > self.max_gap:
+            self._widen(gap)
+        if gap < self._limit and not self.frozen:
+            return None
+        self.frozen_s += gap
+        return Signal.THAWED
+
+    def _note_gap(self, gap: float) -> None:
+        self.last_gap = gap
+        self.last_gap_at = self.last_content
+        self.last_gap_phase = self.phase
+
+    def _widen(self, gap: float) -> None:
+        self.max_gap = gap
+        self.max_gap_at = self.last_content
+        self.max_gap_phase = self.phase
+
+    def _unless_finished(self, otherwise: Outcome) -> Outcome:
+        return Outcome.COMPLETED if self.answer.finished else otherwise
+
+    def _end(self, outcome: Outcome, now: float) -> Outcome | None:
+        if self.ended:
+            return None
+        if self.wait_from is not None:
+            self.waited += now - self.wait_from
+            if self.in_tail:
+                self.tail += now - self.wait_from
+        if self.content_chunks and not self.in_tail and (self.wait_from is not None or self.gap > 0.0):
+            self._end_open_gap(self.open_gap(now))
+        self.ended = True
+        self.wait_from = None
+        self.last_event = now
+        if self.answer.error is not None and outcome not in {Outcome.TIMEOUT, Outcome.CANCELLED}:
+            return Outcome.ERROR
+        return outcome
+
+    def _end_open_gap(self, gap: float) -> None:
+        """No chunk ended this silence, and it counts all the same: the worst freezes end so."""
+        self._note_gap(gap)
+        if self.max_gap is None or gap > self.max_gap:
+            self._widen(gap)
+            self.max_gap_open = True
+        if self.frozen or gap >= self._limit:
+            self.frozen_s += gap

@@ -1,0 +1,75 @@
+"""Settings from keywords and from `MIDSTREAM_*` variables: keywords win, then the environment, then the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from midstream._model import Settings
+
+
+class Unset:
+    """Stands for a keyword that was not given, so that the environment may decide."""
+
+    def __repr__(self) -> str:
+        return "<from the environment>"
+
+
+UNSET: Final = Unset()
+
+FREEZE_AFTER = "MIDSTREAM_FREEZE_AFTER_S"
+ATTRIBUTES = "MIDSTREAM_ATTRIBUTES"
+INCLUDE_USAGE = "MIDSTREAM_INCLUDE_USAGE"
+DISABLED = "MIDSTREAM_DISABLED"
+
+_YES = {"1", "true", "yes", "on"}
+_NO = {"", "0", "false", "no", "off"}
+
+
+def settings_from(environ: Mapping[str, str], keywords: Mapping[str, Any]) -> Settings:
+    """The checked settings. Raises ValueError or TypeError naming the keyword or variable, its value and the remedy."""
+    values = {name: value for name, value in keywords.items() if value is not UNSET}
+    for name, (variable, read) in _FROM_ENVIRONMENT.items():
+        if name not in values and variable in environ:
+            values[name] = read(variable, environ[variable])
+    if values.get("attributes", {}) is None:
+        del values["attributes"]
+    return Settings(**values)
+
+
+def disabled(environ: Mapping[str, str]) -> bool:
+    """Whether `MIDSTREAM_DISABLED` switches everything off. Raises ValueError if it says neither yes nor no."""
+    return _flag(DISABLED, environ.get(DISABLED, ""))
+
+
+def _seconds(variable: str, text: str) -> float | None:
+    if text.strip().lower() in {"off", "none"}:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 < seconds < float("inf"):
+        raise ValueError(f"{variable} must be a positive number of seconds or 'off', got {text!r}")
+    return seconds
+
+
+def _attributes(variable: str, text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(sign and name.strip() and value.strip() for name, sign, value in pairs):
+        raise ValueError(f"{variable} must look like 'team=search,app=web', got {text!r}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _flag(variable: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _YES | _NO:
+        raise ValueError(f"{variable} must be 1 or 0, got {text!r}")
+    return word in _YES
+
+
+_FROM_ENVIRONMENT: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "freeze_after_s": (FREEZE_AFTER, _seconds),
+    "attributes": (ATTRIBUTES, _attributes),
+    "include_usage": (INCLUDE_USAGE, _flag),
+}

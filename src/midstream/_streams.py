@@ -1,0 +1,132 @@
+"""The hot path: what stands between the caller and the chunks, sync and async side by side.
+
+Per chunk it reads the clock twice, says so to the session, and passes the chunk on as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from midstream._chunks import NOTHING, Reader, read_model
+from midstream._guard import trouble
+from midstream._session import Session
+from midstream._tracker import Tracker
+
+
+def _take(tracker: Tracker, session: Session, read: Reader, chunk: Any, now: float) -> None:
+    """Account for one chunk. Our own failures stop here, and the chunk counts as one without output."""
+    try:
+        try:
+            reading = read(chunk)
+        except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
+            trouble("chunk reader", exc)
+            reading = NOTHING
+        signal = session.chunk(reading, now)
+        if session.content_chunks < 2 and session.answer.model is None:
+            session.answer.model = read_model(chunk)
+        if signal is not None:
+            tracker.signal(signal, now)
+    except Exception as exc:  # noqa: BLE001
+        trouble("stream", exc)
+
+
+class SyncChunks(Iterator[Any]):
+    """Yields what `source` yields. `hide` names chunks that are there only because we asked for them."""
+
+    __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        tracker: Tracker,
+        read: Reader,
+        clock: Callable[[], float],
+        hide: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self.source = source
+        self._next = source.__next__
+        self._tracker = tracker
+        self._session = tracker.session
+        self._read = read
+        self._clock = clock
+        self._hide = hide
+
+    def __iter__(self) -> SyncChunks:
+        return self
+
+    def __next__(self) -> Any:
+        session = self._session
+        # Over, or another thread is waiting already: then this call is not ours to time.
+        if session.ended or session.wait_from is not None:
+            return self._next()
+        clock = self._clock
+        session.wait(clock())
+        try:
+            chunk = self._next()
+        except StopIteration:
+            self._tracker.exhausted(clock())
+            raise
+        except BaseException as exc:
+            self._tracker.failed(exc, clock())
+            raise
+        _take(self._tracker, session, self._read, chunk, clock())
+        if self._hide is not None and self._hide(chunk):
+            return self.__next__()
+        return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def __del__(self) -> None:
+        self._tracker.dropped()
+
+
+class AsyncChunks(AsyncIterator[Any]):
+    """The same for an async source. The source is awaited in the caller's own task, never in another."""
+
+    __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+
+    def __init__(
+        self,
+        source: AsyncIterator[Any],
+        tracker: Tracker,
+        read: Reader,
+        clock: Callable[[], float],
+        hide: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self.source = source
+        self._next = source.__anext__
+        self._tracker = tracker
+        self._session = tracker.session
+        self._read = read
+        self._clock = clock
+        self._hide = hide
+
+    def __aiter__(self) -> AsyncChunks:
+        return self
+
+    async def __anext__(self) -> Any:
+        session = self._session
+        if session.ended or session.wait_from is not None:
+            return await self._next()
+        clock = self._clock
+        session.wait(clock())
+        try:
+            chunk = await self._next()
+        except StopAsyncIteration:
+            self._tracker.exhausted(clock())
+            raise
+        except BaseException as exc:
+            self._tracker.failed(exc, clock())
+            raise
+        _take(self._tracker, session, self._read, chunk, clock())
+        if self._hide is not None and self._hide(chunk):
+            return await self.__anext__()
+        return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def __del__(self) -> None:
+        self._tracker.dropped()
