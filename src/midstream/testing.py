@@ -30,8 +30,8 @@ CUT = "cut"
 SILENCE = "silence"
 """A frame at which the client's read timeout expires."""
 
-Script: TypeAlias = Sequence["tuple[float, str]"]
-"""What a server sends: seconds after the request, and the bytes as text (or CUT, or SILENCE)."""
+Script: TypeAlias = Sequence["tuple[float, str | BaseException]"]
+"""What a server sends: seconds after the request, and the bytes as text. CUT, SILENCE or an exception end the wait."""
 
 
 class ManualClock:
@@ -239,4 +239,6 @@ class _Player:
                 raise self._http.ReadError("the connection broke", request=request)
             if data is SILENCE:
                 raise self._http.ReadTimeout("nothing came", request=request)
+            if isinstance(data, BaseException):
+                raise data
             yield data.encode()
