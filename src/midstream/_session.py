@@ -64,6 +64,7 @@ class Session:
         "opened",
         "phase",
         "tail",
+        "unnamed",
         "wait_from",
         "waited",
     )
@@ -81,6 +82,7 @@ class Session:
         self.answer = Answer()
         self.opened = opened
         self.ended = False
+        self.unnamed = True  # no chunk has named the model, and one still may
 
         self.chunks = 0
         self.content_chunks = 0
@@ -143,9 +145,12 @@ class Session:
             if gap < self._limit:
                 self.content_chunks += 1
                 self.gap = 0.0
-                if self.max_gap is None or gap > self.max_gap:
+                if gap > self.max_gap:  # type: ignore[operator]  # the second content chunk has set it
                     self._widen(gap)
-                self._content(now)
+                interval = now - self.last_content  # type: ignore[operator]
+                if interval > self.max_interval:  # type: ignore[operator]
+                    self.max_interval = interval
+                self.last_content = now
                 return None
         if self.first_chunk is None:
             self.first_chunk = now
@@ -158,8 +163,14 @@ class Session:
             self.gap = 0.0
         if reading.finishes and self.answer.finished:
             self.in_tail = True
-        self._steady = reading if reading in _STEADY and not self.in_tail else None
+        self._steady = reading if self.content_chunks > 1 and reading in _STEADY and not self.in_tail else None
         return signal
+
+    def name(self, model: str | None) -> None:
+        """Take over the model's name from a chunk that has it; after the second content chunk none is expected."""
+        if model is not None:
+            self.answer.model = model
+        self.unnamed = model is None and self.content_chunks < 2
 
     def exhausted(self, now: float) -> Outcome | None:
         """The stream ended by itself. The outcome, or None if it had ended before; so for every ending."""

@@ -14,21 +14,11 @@ from midstream._session import Session
 from midstream._tracker import Tracker
 
 
-def _take(tracker: Tracker, session: Session, read: Reader, chunk: Any, now: float) -> None:
-    """Account for one chunk. Our own failures stop here, and the chunk counts as one without output."""
-    try:
-        try:
-            reading = read(chunk)
-        except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
-            trouble("chunk reader", exc)
-            reading = NOTHING
-        signal = session.chunk(reading, now)
-        if session.content_chunks < 2 and session.answer.model is None:
-            session.answer.model = read_model(chunk)
-        if signal is not None:
-            tracker.signal(signal, now)
-    except Exception as exc:  # noqa: BLE001
-        trouble("stream", exc)
+def _amiss(session: Session, now: float, exc: Exception) -> None:
+    """Our own failures stop here. The chunk counts as one without output, whatever it was."""
+    trouble("chunk reader", exc)
+    if session.waiting:
+        session.chunk(NOTHING, now)
 
 
 class SyncChunks(Iterator[Any]):
@@ -70,7 +60,15 @@ class SyncChunks(Iterator[Any]):
         except BaseException as exc:
             self._tracker.failed(exc, clock())
             raise
-        _take(self._tracker, session, self._read, chunk, clock())
+        now = clock()
+        try:
+            signal = session.chunk(self._read(chunk), now)
+            if session.unnamed:
+                session.name(read_model(chunk))
+            if signal is not None:
+                self._tracker.signal(signal, now)
+        except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
+            _amiss(session, now, exc)
         if self._hide is not None and self._hide(chunk):
             return self.__next__()
         return chunk
@@ -120,7 +118,15 @@ class AsyncChunks(AsyncIterator[Any]):
         except BaseException as exc:
             self._tracker.failed(exc, clock())
             raise
-        _take(self._tracker, session, self._read, chunk, clock())
+        now = clock()
+        try:
+            signal = session.chunk(self._read(chunk), now)
+            if session.unnamed:
+                session.name(read_model(chunk))
+            if signal is not None:
+                self._tracker.signal(signal, now)
+        except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
+            _amiss(session, now, exc)
         if self._hide is not None and self._hide(chunk):
             return await self.__anext__()
         return chunk

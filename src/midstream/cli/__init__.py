@@ -1,0 +1,57 @@
+"""The command line: finds the command that was asked for, and turns every error into one sentence.
+
+To add a command, write it in a file of its own (parse, call, print) and name it in COMMANDS. A command raises
+CliError for what the user can act on, and returns None or an exit status.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from midstream.cli._errors import explain
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Where a command lives, and its line in the overview. It is imported only when it is asked for."""
+
+    module: str
+    function: str
+    help: str
+
+
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "replay": Command("midstream.cli.replay", "replay", "Serve recorded streams with their true timing."),
+    }
+)
+"""Every command, in the order in which the overview shows them."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    try:
+        from midstream.cli._app import run  # noqa: PLC0415 - its imports may be missing, which is explained below
+
+        status = run(COMMANDS, sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _discard_output()
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last stop: whatever went wrong, no traceback reaches the user
+        sentence, status = explain(error)
+        sys.stderr.write(f"midstream: {sentence}\n")
+    return status
+
+
+def _discard_output() -> None:
+    """Let the interpreter's own flush at exit go nowhere: whoever read our output has left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

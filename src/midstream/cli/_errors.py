@@ -1,0 +1,48 @@
+"""What a user reads when a command fails: one sentence, and an exit status."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_EXTRAS: Mapping[str, str] = MappingProxyType(
+    {
+        "typer": "cli",
+        "rich": "cli",
+        "starlette": "lab",
+        "uvicorn": "lab",
+        "prometheus_client": "prometheus",
+        "opentelemetry.exporter.prometheus": "prometheus",
+    }
+)
+"""Which extra brings a module that may be missing."""
+
+
+class CliError(Exception):
+    """A failure that the user can act on; its message is the sentence that is printed."""
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Return the sentence and the exit status for an error that ended a command."""
+    if isinstance(error, CliError):
+        return str(error), 1
+    extra = _EXTRAS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+    if extra is not None:
+        return f"this needs an extra that is not installed: pip install 'midstream[{extra}]'", 1
+    # Typer's own errors: their classes have moved between its versions, these names have not.
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:
+        return f"{str(format_message()).rstrip('.')}{_help_hint(error)}", int(getattr(error, "exit_code", 1))
+    return f"{_own_fault(error)}; this is a bug, please report it with the command you ran", 1
+
+
+def _help_hint(error: Exception) -> str:
+    path = getattr(getattr(error, "ctx", None), "command_path", None)
+    return f"; `{path} --help` explains" if path else ""
+
+
+def _own_fault(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__} in {last.name} ({last.filename}, line {last.lineno}): {message}"

@@ -1,0 +1,90 @@
+"""Reads the lines of a recording strictly, so that a complaint names file, line and remedy."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+
+class RecordingError(ValueError):
+    """A recording that cannot be used; the message says where it is wrong and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a recording: a JSON object that knows where it stands."""
+
+    source: str
+    number: int
+    fields: Mapping[str, object]
+
+    def wrong(self, what: str) -> RecordingError:
+        """Return, for the caller to raise, a complaint about this line."""
+        return RecordingError(f"{self.source}, line {self.number}: {what}")
+
+    def keys_within(self, known: Collection[str]) -> None:
+        """Refuse fields that nobody would read."""
+        unknown = sorted(set(self.fields) - set(known))
+        if unknown:
+            raise self.wrong(f"unknown field `{unknown[0]}`; only {_listed(known)} can stand here")
+
+    def seconds(self, key: str, *, not_before: float = 0.0) -> float:
+        """Return a time that lies not before another."""
+        return self.in_order(key, self.fields.get(key), not_before)
+
+    def in_order(self, key: str, value: object, not_before: float) -> float:
+        """Return `value` as seconds, once it is known to be a time not before `not_before`."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.wrong(f"`{key}` must be a number of seconds, got {shown(value)}")
+        if value < not_before:
+            raise self.wrong(f"`{key}` is {value}, before {not_before}; times must never go backwards")
+        return float(value)
+
+    def text(self, key: str) -> str:
+        """Return a string field."""
+        value = self.fields.get(key)
+        if not isinstance(value, str):
+            raise self.wrong(f"`{key}` must be a string, got {shown(value)}")
+        return value
+
+    def inside(self, key: str) -> Line:
+        """Return an object field, as part of this line."""
+        value = self.fields.get(key)
+        if not isinstance(value, dict):
+            raise self.wrong(f"`{key}` must be an object, got {shown(value)}")
+        return Line(self.source, self.number, value)
+
+
+def read_lines(text: str, source: str) -> list[Line]:
+    """Return every line of a recording; `source` is how complaints call the file."""
+    rows = text.removesuffix("\n").split("\n")
+    if rows == [""]:
+        raise RecordingError(f"{source} is empty; record it again, or leave it out")
+    return [_line(row, source, number) for number, row in enumerate(rows, start=1)]
+
+
+def _line(row: str, source: str, number: int) -> Line:
+    here = Line(source, number, {})
+    try:
+        fields = json.loads(row)
+    except json.JSONDecodeError as error:
+        raise here.wrong(
+            f"not JSON ({error.msg}); each line is one JSON object: repair or delete it"
+        ) from None
+    if not isinstance(fields, dict):
+        raise here.wrong(f"each line must be one JSON object, got {shown(fields)}")
+    return Line(source, number, fields)
+
+
+def _listed(words: Collection[str]) -> str:
+    return ", ".join(f"`{word}`" for word in sorted(words))
+
+
+def shown(value: object) -> str:
+    """Return a value as JSON, short enough for a message."""
+    if value is None:
+        return "nothing"
+    shown = json.dumps(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
