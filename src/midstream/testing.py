@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from midstream import _guard, openai
 from midstream._model import Freeze, OpenStream, Settings, StreamRecord
-from midstream._monitor import Monitor, Process
+from midstream._monitor import PROCESS, Monitor, Process
 
 _guard.RAISE = True
 
@@ -112,7 +112,7 @@ def collect(client: Any, *, clock: ManualClock | None = None, meter_provider: An
     With a manual clock everything happens in the calling thread, at the very moment it is due.
     """
     if clock is None:
-        process = Process()
+        process = PROCESS
     else:
         process = Process(clock, clock, threaded=False)
         clock.watch(process.roster.check)
