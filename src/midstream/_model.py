@@ -12,6 +12,10 @@ Phase: TypeAlias = Literal["text", "reasoning", "tool_call"]
 """What kind of output a stream was producing."""
 
 
+Suspicion: TypeAlias = Literal["stall", "withheld", "unknown"]
+"""What a silence was, told by the token counts around it: nothing was made, or output was made and held back."""
+
+
 class Outcome(str, Enum):
     """How a stream ended. Each member compares equal to its word."""
 
@@ -79,6 +83,11 @@ class Freeze:
     request_model: str
     response_model: str | None
     attributes: Mapping[str, str]
+    hidden: bool
+    """True if the caller was busy and did not wait for it: the server froze all the same, and it is told afterwards."""
+    shared: bool
+    """True if the other streams of the same server fell silent with this one: the engine stood still, not one stream."""
+    suspected: Suspicion
     trace_id: str | None
     span_id: str | None
 
@@ -150,12 +159,24 @@ class StreamRecord:
     freezes: int
     frozen_s: float
     """The summed length of all freezes, each counted from its beginning."""
+    hidden: int
+    """Freezes of the server that a busy caller did not wait for. Not among `freezes`, not in `max_gap_s`."""
+    shared: int
+    """Freezes in which the other streams of the same server were silent too."""
+    suspected: Suspicion
+    """What the longest silence was, where the server counts tokens on every chunk."""
     max_interval_s: float | None
     """The longest time from one content chunk to the next as the caller lived it, holds included."""
     wire_gap_s: float | None
+    """The server's longest silence as the connection shows it, whether the caller waited or not; None: cannot be known."""
     max_hold_s: float | None
     """The longest time the caller kept a chunk before asking for the next."""
     loop_blocked_s: float | None
+    """Waits in which the chunk was there already, but the caller's event loop, thread or process was not."""
+    clock_jump_s: float | None
+    """How far the wall clock moved against the monotonic one meanwhile: it was set, or the machine slept. None: it did not."""
+    stood_still_s: float | None
+    """The part of `loop_blocked_s` in which the whole process stood still. None: it did not."""
     tail_s: float | None
     """Waiting after the last finish reason; None if there was none."""
     chunks: int

@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from midstream._attribution import Attribution
+from midstream._heartbeat import Heartbeat, heartbeat
 from midstream._hooks import HookRunner
 from midstream._model import Call, OpenStream, Settings
 from midstream._recorder import OpenSample, Recorder
@@ -16,6 +18,7 @@ from midstream._roster import Roster
 from midstream._session import Session
 from midstream._tracker import Tracker
 from midstream._views import view_of
+from midstream._wire import WireClock
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -34,6 +37,7 @@ class Process:
     ) -> None:
         self.clock = clock
         self.wall = wall
+        self._threaded = threaded
         self.roster = Roster(clock, threaded=threaded, at_exit=self.exit)
         self.monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
         self._recorders: list[tuple[MeterProvider | None, Recorder]] = []
@@ -52,6 +56,14 @@ class Process:
         now = self.clock()
         views = [view_of(tracker.session, now) for tracker in self._trackers()]
         return tuple(sorted(views, key=lambda view: view.open_gap_s, reverse=True))
+
+    def heartbeat(self) -> Heartbeat | None:
+        """The heartbeat of the running event loop. A clock that is moved by hand has none to go by."""
+        return heartbeat(self.clock) if self._threaded else None
+
+    def sessions(self) -> list[Session]:
+        """Every open stream's session."""
+        return [tracker.session for tracker in self._trackers()]
 
     def flush(self, timeout_s: float = 1.0) -> None:
         """Bring dropped streams to their end and wait for the hooks that are due."""
@@ -94,13 +106,15 @@ class Monitor:
         self.lock = threading.Lock()
         process.monitors.add(self)
 
-    def open(self, call: Call, context: Context | None) -> Tracker:
-        """Begin to follow one stream."""
+    def open(self, call: Call, context: Context | None, wire: WireClock | None = None) -> Tracker:
+        """Begin to follow one stream, over this wire if there is one. Call it where the stream will be read."""
         settings = self.settings
         now = self.process.clock()
         labels = self.recorder.labels(call, settings.attributes)
         session = Session(call, now, settings.freeze_after_s, settings.attributes)
-        tracker = Tracker(session, self, labels, context)
+        pulse = self.process.heartbeat()
+        attribution = Attribution(settings.freeze_after_s, wire, pulse, self.roster.stalled_since)
+        tracker = Tracker(session, self, attribution, labels, context)
         self.recorder.opened(labels)
         if settings.on_freeze or settings.on_thaw or settings.on_end:
             self.hooks.start()

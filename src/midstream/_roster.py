@@ -20,6 +20,9 @@ LINGER_S = 0.5
 FROZEN_TICK_S = 1.0
 """How often the time spent frozen is counted while a freeze lasts."""
 LONGEST_SLEEP_S = 3600.0
+STALL_S = 0.25
+"""How late the watcher must be for the process to count as having stood still; a busy machine stays well below."""
+STALL_FRESH_S = 0.05
 
 
 
@@ -52,7 +55,8 @@ class Roster:
         self._inbox: SimpleQueue[Watched | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._wakes_at = 0.0
+        self._wakes_at = float("inf")
+        self._stall = (0.0, float("-inf"))
 
     def add(self, stream: Watched, freezes_by: float | None) -> None:
         """Take in a stream that cannot freeze before `freezes_by` (None: never)."""
@@ -86,6 +90,17 @@ class Roster:
             if again is not None and (soonest is None or again < soonest):
                 soonest = again
         return soonest
+
+    def stalled_since(self, now: float) -> float | None:
+        """Since when the whole process stood still, if it did until just now.
+
+        The watcher sleeps on a timer. If it comes late, or is due and has not come, nobody in this process got to run:
+        the machine slept, the process was stopped, or some extension kept the interpreter to itself.
+        """
+        if now - self._wakes_at > STALL_S:
+            return self._wakes_at
+        since, until = self._stall
+        return since if now - until <= STALL_FRESH_S else None
 
     def drain(self) -> None:
         """End the dropped streams that were handed over."""
@@ -154,6 +169,9 @@ class Roster:
         try:
             stream = self._inbox.get(timeout=max(0.0, until - now))
         except Empty:
+            woke = self.clock()
+            if woke - until > STALL_S:
+                self._stall = (until, woke)
             return
         if stream is not None:
             stream.abandoned()

@@ -12,8 +12,10 @@ from enum import Enum
 
 from midstream._answer import Answer
 from midstream._chunks import REASONING, TEXT, TOOL_CALL, Reading
-from midstream._model import Call, Outcome, Phase
+from midstream._model import Call, Outcome, Phase, Suspicion
 
+CAUGHT_UP_S = 0.002
+"""A wait this long emptied whatever lay ready: the chunk that ended it is the newest there is."""
 HOLDING_RECHECK_S = 0.05
 """How soon to look again at a stream whose caller is busy: its gap cannot grow until the caller asks again."""
 
@@ -29,6 +31,23 @@ class Signal(Enum):
     """A gap at or past the threshold ended with this chunk."""
 
 
+def suspect(gap: float, before: int, after: int | None, pace: float | None) -> Suspicion:
+    """Tell a stall from withheld output by the tokens that came with the chunk after the silence.
+
+    A server that made nothing resumes with a token or two (one step, perhaps a speculative one); a parser or proxy that
+    held output back resumes with the tokens that the silence would have made at the usual pace.
+    """
+    if after is None:
+        return "unknown"
+    jump = after - before
+    if jump <= 2:
+        return "stall"
+    expected = gap / pace if pace else None
+    if jump >= 5 and (expected is None or jump >= expected / 4):
+        return "withheld"
+    return "unknown"
+
+
 class Session:
     """The bookkeeping of one open stream. Fields are offsets on the monitor's clock or durations, in seconds."""
 
@@ -38,7 +57,9 @@ class Session:
         "_steady",
         "answer",
         "attributes",
+        "blocked",
         "call",
+        "caught_up",
         "chunks",
         "content_chunks",
         "ended",
@@ -59,10 +80,14 @@ class Session:
         "max_gap_at",
         "max_gap_open",
         "max_gap_phase",
+        "hidden",
         "max_hold",
         "max_interval",
         "opened",
         "phase",
+        "shared",
+        "stood_still",
+        "suspected",
         "tail",
         "unnamed",
         "wait_from",
@@ -94,6 +119,8 @@ class Session:
 
         self.wait_from: float | None = None  # None while the caller holds
         self.waited = 0.0 if call.started is None else opened - call.started
+        self.blocked = 0.0  # waits in which the chunk was there, and our own side was not
+        self.caught_up = opened  # when the caller last waited for a chunk that was not there yet
         self.max_hold: float | None = None
         self.max_interval: float | None = None
 
@@ -111,6 +138,10 @@ class Session:
         self.frozen = False
         self.freezes = 0
         self.frozen_s = 0.0
+        self.hidden = 0
+        self.shared = 0
+        self.stood_still = 0.0
+        self.suspected: Suspicion = "unknown"
 
         self._held_chunk = False
         self._limit = math.inf if freeze_after_s is None else freeze_after_s
@@ -129,14 +160,19 @@ class Session:
                 self.max_hold = hold
         self.wait_from = now
 
-    def chunk(self, reading: Reading, now: float) -> Signal | None:
-        """The wait ended with a chunk."""
+    def chunk(self, reading: Reading, now: float, blocked: float = 0.0) -> Signal | None:
+        """The wait ended with a chunk that had been there for `blocked` seconds: no part of the server's silence."""
         wait_from = self.wait_from
         if wait_from is None or self.ended:
             return None
         wait = now - wait_from
         self.wait_from = None
         self.waited += wait
+        if blocked:
+            wait = max(0.0, wait - blocked)
+            self.blocked += blocked
+        elif wait > CAUGHT_UP_S:
+            self.caught_up = now
         self.last_event = now
         self.chunks += 1
         if reading is self._steady and not self.frozen:
@@ -172,6 +208,11 @@ class Session:
             self.answer.model = model
         self.unnamed = model is None and self.content_chunks < 2
 
+    def take_off(self, blocked: float) -> None:
+        """Part of the wait in progress, which is about to end, was not the server's."""
+        self.gap -= blocked
+        self.blocked += blocked
+
     def exhausted(self, now: float) -> Outcome | None:
         """The stream ended by itself. The outcome, or None if it had ended before; so for every ending."""
         empty = self.chunks == 0
@@ -197,7 +238,7 @@ class Session:
         if self.content_chunks == 0 or self.in_tail or self.ended:
             return 0.0
         wait_from = self.wait_from
-        return self.gap if wait_from is None else self.gap + max(0.0, now - wait_from)
+        return max(0.0, self.gap if wait_from is None else self.gap + now - wait_from)
 
     def next_crossing(self, now: float) -> float | None:
         """The earliest moment at which this stream can freeze; None if it is frozen or can freeze no more."""
@@ -232,6 +273,7 @@ class Session:
     def _in_answer(self, reading: Reading, wait: float) -> Signal | None:
         self.gap += wait
         speaking = reading.phase is not None
+        counted = self.answer.output_tokens
         if speaking:
             self.answer.speak(reading.choices)
         self.answer.note(reading)
@@ -239,7 +281,11 @@ class Session:
             return None
         # Silence before a bare finish was silence inside the answer as well, and it is over.
         if speaking or (reading.finishes and self.answer.finished):
-            return self._end_gap(self.gap)
+            longest = self.max_gap is None or self.gap > self.max_gap
+            signal = self._end_gap(self.gap)
+            if longest and speaking and counted is not None:
+                self.suspected = suspect(self.gap, counted, self.answer.output_tokens, self._pace())
+            return signal
         return Signal.FROZE if self.gap >= self._limit and not self.frozen else None
 
     def _in_tail(self, reading: Reading, wait: float) -> Signal | None:
@@ -252,6 +298,13 @@ class Session:
             self.in_tail = False
         self.answer.note(reading)
         return signal
+
+    def _pace(self) -> float | None:
+        """Seconds per token so far, silences included; None before there is anything to count."""
+        tokens = self.answer.output_tokens
+        if not tokens or self.first_content is None or self.last_content is None:
+            return None
+        return (self.last_content - self.first_content) / tokens
 
     def _content(self, now: float) -> None:
         last = self.last_content
@@ -279,6 +332,7 @@ class Session:
         self.max_gap = gap
         self.max_gap_at = self.last_content
         self.max_gap_phase = self.phase
+        self.suspected = "unknown"
 
     def _unless_finished(self, otherwise: Outcome) -> Outcome:
         return Outcome.COMPLETED if self.answer.finished else otherwise

@@ -24,7 +24,7 @@ def _amiss(session: Session, now: float, exc: Exception) -> None:
 class SyncChunks(Iterator[Any]):
     """Yields what `source` yields. `hide` names chunks that are there only because we asked for them."""
 
-    __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+    __slots__ = ("__weakref__", "_clock", "_hide", "_long_s", "_next", "_read", "_session", "_tracker", "source")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class SyncChunks(Iterator[Any]):
         self._tracker = tracker
         self._session = tracker.session
         self._read = read
+        self._long_s = tracker.attribution.long_s
         self._clock = clock
         self._hide = hide
 
@@ -51,7 +52,8 @@ class SyncChunks(Iterator[Any]):
         if session.ended or session.wait_from is not None:
             return self._next()
         clock = self._clock
-        session.wait(clock())
+        asked = clock()
+        session.wait(asked)
         try:
             chunk = self._next()
         except StopIteration:
@@ -62,7 +64,10 @@ class SyncChunks(Iterator[Any]):
             raise
         now = clock()
         try:
-            signal = session.chunk(self._read(chunk), now)
+            if now - asked < self._long_s:
+                signal = session.chunk(self._read(chunk), now)
+            else:
+                signal = self._tracker.long_wait(self._read(chunk), now)
             if session.unnamed:
                 session.name(read_model(chunk))
             if signal is not None:
@@ -83,7 +88,7 @@ class SyncChunks(Iterator[Any]):
 class AsyncChunks(AsyncIterator[Any]):
     """The same for an async source. The source is awaited in the caller's own task, never in another."""
 
-    __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+    __slots__ = ("__weakref__", "_clock", "_hide", "_long_s", "_next", "_read", "_session", "_tracker", "source")
 
     def __init__(
         self,
@@ -98,6 +103,7 @@ class AsyncChunks(AsyncIterator[Any]):
         self._tracker = tracker
         self._session = tracker.session
         self._read = read
+        self._long_s = tracker.attribution.long_s
         self._clock = clock
         self._hide = hide
 
@@ -109,7 +115,8 @@ class AsyncChunks(AsyncIterator[Any]):
         if session.ended or session.wait_from is not None:
             return await self._next()
         clock = self._clock
-        session.wait(clock())
+        asked = clock()
+        session.wait(asked)
         try:
             chunk = await self._next()
         except StopAsyncIteration:
@@ -120,7 +127,10 @@ class AsyncChunks(AsyncIterator[Any]):
             raise
         now = clock()
         try:
-            signal = session.chunk(self._read(chunk), now)
+            if now - asked < self._long_s:
+                signal = session.chunk(self._read(chunk), now)
+            else:
+                signal = self._tracker.long_wait(self._read(chunk), now)
             if session.unnamed:
                 session.name(read_model(chunk))
             if signal is not None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from midstream._attribution import Attribution
+from midstream._chunks import Reading
 from midstream._failures import error_type_of, outcome_of
+from midstream._group import shared
 from midstream._guard import trouble
-from midstream._model import Outcome
+from midstream._model import Freeze, Hook, Outcome
 from midstream._roster import FROZEN_TICK_S
 from midstream._session import Session, Signal
-from midstream._views import freeze_of, record_of, thaw_of
+from midstream._views import freeze_of, hidden_of, record_of, thaw_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -20,27 +24,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("midstream")
 
+UNSURE_RECHECK_S = 0.05
+"""How soon to ask again whether a silence is the server's, while our own side is too busy to tell."""
+CLOCK_JUMP_S = 1.0
+
+_FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
+
 
 class Tracker:
     """The effects around one session.
 
-    The iterator drives the session by itself, chunk by chunk, and comes here only for what is rare: a freeze, a thaw,
-    the end. Those take the monitor's lock, since the watcher or another thread may be at the same stream.
+    The iterator drives the session by itself, chunk by chunk, and comes here only for what is rare: a long wait, a
+    freeze, a thaw, the end. Those take the monitor's lock, since the watcher or another thread may be at the same stream.
     """
 
-    __slots__ = ("_context", "_counted_s", "_labels", "_monitor", "session")
+    __slots__ = ("_context", "_counted_s", "_monitor", "_shared", "attribution", "labels", "session")
 
-    def __init__(self, session: Session, monitor: Monitor, labels: Labels, context: Context | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        monitor: Monitor,
+        attribution: Attribution,
+        labels: Labels,
+        context: Context | None,
+    ) -> None:
         self.session = session
+        self.attribution = attribution
+        self.labels = labels
+        """The attributes of this stream's metrics."""
         self._monitor = monitor
-        self._labels = labels
         self._context = context
         self._counted_s = 0.0  # how much of the time frozen is in the counter by now
-
-    @property
-    def labels(self) -> Labels:
-        """The attributes of this stream's metrics."""
-        return self._labels
+        self._shared = False
 
     @property
     def recorder(self) -> Recorder:
@@ -54,41 +69,40 @@ class Tracker:
 
     # From the iterator
 
+    def long_wait(self, reading: Reading, now: float) -> Signal | None:
+        """A wait that was long enough to ask whose it was ended with a chunk."""
+        with self._monitor.lock:
+            blocked = self.attribution.waited(self.session, now)
+            signal = self.session.chunk(reading, now, blocked)
+        self._tell_hidden()
+        return signal
+
     def signal(self, signal: Signal, now: float) -> None:
         """A chunk ended a freeze, or came too late for the watcher to have seen one begin."""
         if signal is Signal.FROZE:
             self._notice(now)
             return
-        monitor = self._monitor
-        with monitor.lock:
+        with self._monitor.lock:
             unclaimed = self.session.thaw()
             frozen_s = self._uncounted(self.session.frozen_s)
-        thaw = thaw_of(self.session)
+        thaw = thaw_of(self.session, shared=self._shared)
         if unclaimed:
-            self._announce(thaw.gap_s)
-            monitor.hooks.call(monitor.settings.on_freeze, thaw, wait=False)
-        monitor.recorder.frozen_for(self._labels, frozen_s)
-        monitor.hooks.call(monitor.settings.on_thaw, thaw, wait=False)
+            self._announce(thaw)
+        self._shared = False
+        self.recorder.frozen_for(self.labels, frozen_s)
+        self._call(self._monitor.settings.on_thaw, thaw)
 
     def exhausted(self, now: float) -> None:
         """The stream ended by itself."""
-        self._notice(now)
-        with self._monitor.lock:
-            outcome = self.session.exhausted(now)
-        self._close(outcome, None)
+        self._finish(now, lambda: self.session.exhausted(now), None, answered=True)
 
     def failed(self, exc: BaseException, now: float) -> None:
         """The wait ended with an exception."""
-        self._notice(now)
-        with self._monitor.lock:
-            outcome = self.session.failed(outcome_of(exc), now)
-        self._close(outcome, error_type_of(exc))
+        self._finish(now, lambda: self.session.failed(outcome_of(exc), now), error_type_of(exc))
 
     def left(self, now: float | None, *, cancelled: bool = False, wait: bool = True) -> None:
         """The caller closed the stream between two chunks; or nobody saw when (`now` is None)."""
-        with self._monitor.lock:
-            outcome = self.session.left(now, cancelled=cancelled)
-        self._close(outcome, None, wait=wait)
+        self._finish(now, lambda: self.session.left(now, cancelled=cancelled), None, wait=wait)
 
     def dropped(self) -> None:
         """The iterator is being collected as garbage: hand over, do nothing else."""
@@ -98,19 +112,13 @@ class Tracker:
     # From the roster
 
     def check(self, now: float) -> float | None:
-        """Notice a freeze that is due and count the time frozen; say when to look again."""
+        """Notice a freeze that is due, look at the wire, count the time frozen; say when to look again."""
         session = self.session
-        if not session.frozen:
-            again = session.next_crossing(now)
-            if again is None or again > now:
-                return again
-            self._notice(now)
         with self._monitor.lock:
-            if not session.frozen:
-                return session.next_crossing(now)
-            frozen_s = self._uncounted(session.frozen_s + session.open_gap(now))
-        self._monitor.recorder.frozen_for(self._labels, frozen_s)
-        return now + FROZEN_TICK_S
+            look = self.attribution.look(session, now)
+        self._tell_hidden()
+        crossing = self._check_frozen(now) if session.frozen else self._check_silence(now)
+        return min((moment for moment in (look, crossing) if moment is not None), default=None)
 
     def abandoned(self) -> None:
         """End a stream that was dropped; its last event is its end, whenever it was collected."""
@@ -127,50 +135,120 @@ class Tracker:
 
     # Effects
 
-    def _notice(self, now: float) -> None:
+    def _check_silence(self, now: float) -> float | None:
+        session = self.session
+        again = session.next_crossing(now)
+        if again is None or again > now:
+            return again
+        with self._monitor.lock:
+            sure = self.attribution.sure_of_silence(session, now)
+        if not sure:
+            return now + UNSURE_RECHECK_S
+        self._notice(now)
+        return now + FROZEN_TICK_S if session.frozen else session.next_crossing(now)
+
+    def _check_frozen(self, now: float) -> float | None:
         session = self.session
         with self._monitor.lock:
-            claimed = session.try_freeze(now)
-        if claimed:
-            freeze = freeze_of(session, now)
-            self._announce(freeze.gap_s)
-            self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
+            if not session.frozen:
+                return session.next_crossing(now)
+            frozen_s = self._uncounted(session.frozen_s + session.open_gap(now))
+        self.recorder.frozen_for(self.labels, frozen_s)
+        return now + FROZEN_TICK_S
 
-    def _announce(self, gap_s: float) -> None:
+    def _notice(self, now: float) -> None:
+        monitor, session = self._monitor, self.session
+        together = session.freeze_after_s is not None and session.open_gap(now) >= session.freeze_after_s
+        together = together and shared(session, monitor.process.sessions(), now)
+        with monitor.lock:
+            if not session.try_freeze(now):
+                return
+            self._shared = together
+            session.shared += together
+        self._announce(freeze_of(session, now, shared=together))
+
+    def _announce(self, freeze: Freeze) -> None:
         session, call = self.session, self.session.call
-        self._monitor.recorder.froze(self._labels, self._context, session.freezes)
+        self.recorder.froze(self.labels, self._context, session.freezes)
         log.warning(
-            "stream froze: nothing from %s at %s for %.1f s",
+            "stream froze: nothing from %s at %s for %.1f s%s",
             session.answer.model or call.request_model or "an unnamed model",
             _server(call.server_address, call.server_port),
-            gap_s,
+            freeze.gap_s,
+            " (nor for the other streams of this server)" if freeze.shared else "",
         )
+        self._call(self._monitor.settings.on_freeze, freeze)
+
+    def _tell_hidden(self) -> None:
+        session = self.session
+        if session.freeze_after_s is None:
+            return
+        for since, gap_s in self.attribution.hidden(session.freeze_after_s):
+            session.hidden += 1
+            self.recorder.hid(self.labels)
+            self._call(self._monitor.settings.on_freeze, hidden_of(session, since, gap_s))
+
+    def _call(self, hook: Hook | None, freeze: Freeze) -> None:
+        self._monitor.hooks.call(hook, freeze, wait=False)
 
     def _uncounted(self, frozen_s: float) -> float:
         new = max(0.0, frozen_s - self._counted_s)
         self._counted_s += new
         return new
 
-    def _close(self, outcome: Outcome | None, error_type: str | None, *, wait: bool = True) -> None:
-        if outcome is None:
+    def _finish(
+        self,
+        now: float | None,
+        end: Callable[[], Outcome | None],
+        error_type: str | None,
+        *,
+        answered: bool = False,
+        wait: bool = True,
+    ) -> None:
+        """End the session once, whoever comes first. Our own failures stop here."""
+        session = self.session
+        if session.ended:
             return
-        monitor, session = self._monitor, self.session
         try:
-            if session.answer.error is not None and error_type is None:
-                error_type = session.answer.error
-            if outcome not in _FAILED:
-                error_type = None
-            record = record_of(session, outcome, error_type)
-            monitor.recorder.frozen_for(self._labels, self._uncounted(session.frozen_s))
-            monitor.recorder.ended(self._labels, record, self._context)
-            monitor.hooks.call(monitor.settings.on_end, record, wait=wait)
+            if now is not None:
+                if answered and session.wait_from is not None and now - session.wait_from >= self.attribution.long_s:
+                    with self._monitor.lock:
+                        session.take_off(self.attribution.waited(session, now))
+                self._notice(now)
+            with self._monitor.lock:
+                self.attribution.ending(session, session.last_event if now is None else now)
+                outcome = end()
+            if outcome is not None:
+                self._close(outcome, error_type, wait=wait)
         except Exception as exc:  # noqa: BLE001 - the caller's stream ends as it would without us
             trouble("record", exc)
         finally:
-            monitor.roster.remove(self)
+            session.ended = True
+            self._monitor.roster.remove(self)
 
+    def _close(self, outcome: Outcome, error_type: str | None, *, wait: bool) -> None:
+        monitor, session, attribution = self._monitor, self.session, self.attribution
+        self._tell_hidden()
+        record = record_of(
+            session,
+            outcome,
+            (error_type or session.answer.error) if outcome in _FAILED else None,
+            wire_gap_s=attribution.wire_gap(session.max_gap),
+            sees_blocks=attribution.sees_blocks,
+            clock_jump_s=self._clock_jump(),
+        )
+        attribution.close()
+        self.recorder.frozen_for(self.labels, self._uncounted(session.frozen_s))
+        self.recorder.ended(self.labels, record, self._context)
+        monitor.hooks.call(monitor.settings.on_end, record, wait=wait)
 
-_FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
+    def _clock_jump(self) -> float | None:
+        """How far wall time ran away from monotonic time since the call."""
+        process, call = self._monitor.process, self.session.call
+        if call.started is None:
+            return None
+        jump = (process.wall() - call.started_at) - (process.clock() - call.started)
+        return jump if abs(jump) >= CLOCK_JUMP_S else None
 
 
 def _server(address: str, port: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from midstream._model import Freeze, OpenStream, Outcome, Phase, StreamRecord
+from midstream._model import Freeze, OpenStream, Outcome, Phase, StreamRecord, Suspicion
 from midstream._session import Session
 
 BURST_CHUNKS = 20
@@ -15,8 +15,16 @@ a proxy that let go of a finished answer.
 """
 
 
-def record_of(session: Session, outcome: Outcome, error_type: str | None) -> StreamRecord:
-    """The immutable result of an ended session."""
+def record_of(
+    session: Session,
+    outcome: Outcome,
+    error_type: str | None,
+    *,
+    wire_gap_s: float | None = None,
+    sees_blocks: bool = False,
+    clock_jump_s: float | None = None,
+) -> StreamRecord:
+    """The immutable result of an ended session, with what its observers saw beside it."""
     call, answer = session.call, session.answer
     duration = session.last_event - _start(session)
     # One content chunk makes no gap; a silence that stayed open, or that froze the stream, is one all the same.
@@ -45,9 +53,14 @@ def record_of(session: Session, outcome: Outcome, error_type: str | None) -> Str
         freezes=session.freezes,
         frozen_s=session.frozen_s,
         max_interval_s=session.max_interval,
-        wire_gap_s=None,
+        hidden=session.hidden,
+        shared=session.shared,
+        suspected=session.suspected if gap_known else "unknown",
+        wire_gap_s=wire_gap_s,
         max_hold_s=session.max_hold,
-        loop_blocked_s=None,
+        loop_blocked_s=session.blocked if sees_blocks or session.blocked else None,
+        clock_jump_s=clock_jump_s,
+        stood_still_s=session.stood_still or None,
         tail_s=session.tail if session.in_tail else None,
         chunks=session.chunks,
         content_chunks=session.content_chunks,
@@ -65,17 +78,39 @@ def record_of(session: Session, outcome: Outcome, error_type: str | None) -> Str
     )
 
 
-def freeze_of(session: Session, now: float) -> Freeze:
+def freeze_of(session: Session, now: float, *, shared: bool = False) -> Freeze:
     """The freeze in progress, as `on_freeze` gets it."""
-    return _freeze(session, session.open_gap(now), session.last_content, session.phase)
+    return _freeze(session, session.open_gap(now), session.last_content, session.phase, shared=shared)
 
 
-def thaw_of(session: Session) -> Freeze:
+def thaw_of(session: Session, *, shared: bool = False) -> Freeze:
     """The freeze that has just ended, in full, as `on_thaw` gets it."""
-    return _freeze(session, session.last_gap, session.last_gap_at, session.last_gap_phase)
+    longest = session.last_gap == session.max_gap
+    return _freeze(
+        session,
+        session.last_gap,
+        session.last_gap_at,
+        session.last_gap_phase,
+        shared=shared,
+        suspected=session.suspected if longest else "unknown",
+    )
 
 
-def _freeze(session: Session, gap_s: float, since: float | None, phase: Phase) -> Freeze:
+def hidden_of(session: Session, since: float, gap_s: float) -> Freeze:
+    """A freeze that the caller did not wait for, as `on_freeze` gets it once it is known."""
+    return _freeze(session, gap_s, since, session.phase, hidden=True)
+
+
+def _freeze(
+    session: Session,
+    gap_s: float,
+    since: float | None,
+    phase: Phase,
+    *,
+    hidden: bool = False,
+    shared: bool = False,
+    suspected: Suspicion = "unknown",
+) -> Freeze:
     call = session.call
     return Freeze(
         at_s=_offset(session, since),
@@ -89,6 +124,9 @@ def _freeze(session: Session, gap_s: float, since: float | None, phase: Phase) -
         request_model=call.request_model,
         response_model=session.answer.model,
         attributes=dict(session.attributes),
+        hidden=hidden,
+        shared=shared,
+        suspected=suspected,
         trace_id=call.trace_id,
         span_id=call.span_id,
     )

@@ -28,6 +28,7 @@ from midstream._monitor import Monitor
 from midstream._request import call_of, count_retries, server_of, with_usage
 from midstream._streams import AsyncChunks, SyncChunks
 from midstream._tracker import Tracker
+from midstream._wire import wire_clock
 
 
 @dataclass(slots=True)
@@ -241,7 +242,7 @@ def _follow(stream: Any, chunks: type[SyncChunks | AsyncChunks], close: str, run
             return
         source = stream._iterator
         monitor = asked.monitor
-        tracker = monitor.open(asked.call, asked.context)
+        tracker = monitor.open(asked.call, asked.context, wire_clock(response, monitor.process.clock))
         hide = _usage_only if asked.hide_usage else None
         read = reader_for(asked.call.operation)
         stream._iterator = chunks(source, tracker, read, monitor.process.clock, hide)

@@ -1,0 +1,81 @@
+"""The wire clock: asks the kernel when a connection last received data, and how much it has received.
+
+Linux keeps both for every TCP connection (`TCP_INFO`), whether the program reads or not. One question is one system
+call. Where it cannot be asked, on other systems, over HTTP/2 or without a socket, there is no wire clock: nothing is
+guessed.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+# Offsets in Linux's `struct tcp_info` (include/uapi/linux/tcp.h); the last of them is there since Linux 4.6.
+_LAST_DATA_RECV = struct.Struct("=I"), 52  # milliseconds
+_BYTES_RECEIVED = struct.Struct("=Q"), 128
+_DATA_SEGS_IN = struct.Struct("=I"), 152
+_SIZE = 160
+
+
+class Sample(NamedTuple):
+    """What the kernel knew of a connection at one moment."""
+
+    at: float
+    """When it was asked, on the monitor's clock, in seconds."""
+    last_data_at: float
+    """When the last data came in, on the same clock; exact to a few milliseconds."""
+    received: int
+    """Bytes received so far, on this connection."""
+    segments: int
+    """Segments with data received so far."""
+
+
+class WireClock:
+    """Samples one connection until it is closed."""
+
+    __slots__ = ("_clock", "_option", "_socket")
+
+    def __init__(self, connection: Any, clock: Callable[[], float]) -> None:
+        self._socket = connection
+        self._clock = clock
+        self._option: int = socket.TCP_INFO  # type: ignore[attr-defined,unused-ignore]  # only made on Linux
+
+    def sample(self) -> Sample | None:
+        """Ask the kernel. None once the connection is gone, or if it is not one that TCP knows of."""
+        if self._socket is None:
+            return None
+        try:
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, self._option, _SIZE)
+        except (OSError, ValueError, AttributeError, TypeError):
+            info = b""
+        if len(info) < _SIZE:
+            self._socket = None
+            return None
+        now = self._clock()
+        age_ms, received, segments = (form.unpack_from(info, at)[0] for form, at in _FIELDS)
+        return Sample(now, now - age_ms / 1000.0, received, segments)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._socket = None
+
+
+_FIELDS = (_LAST_DATA_RECV, _BYTES_RECEIVED, _DATA_SEGS_IN)
+
+
+def wire_clock(response: Any, clock: Callable[[], float]) -> WireClock | None:
+    """The wire clock of the connection behind an HTTP response, or None where it cannot be read."""
+    extensions = getattr(response, "extensions", None)
+    if sys.platform != "linux" or not isinstance(extensions, dict):
+        return None
+    if extensions.get("http_version") not in {b"HTTP/1.1", b"HTTP/1.0"}:
+        return None  # several HTTP/2 streams share one connection: its clock would be everybody's
+    ask = getattr(extensions.get("network_stream"), "get_extra_info", None)
+    connection = ask("socket") if callable(ask) else None
+    if connection is None or not hasattr(connection, "getsockopt"):
+        return None
+    wire = WireClock(connection, clock)
+    return wire if wire.sample() is not None else None

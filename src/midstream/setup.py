@@ -1,0 +1,166 @@
+"""`midstream.setup()`: metrics for an application that has no OpenTelemetry of its own, in one line."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from opentelemetry.metrics import get_meter_provider, set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.resources import Resource
+
+from midstream._guard import Guard
+from midstream._plan import SHUTDOWN_TIMEOUT_S, Plan, Protocol, plan_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from midstream._otlp import Push
+    from midstream._prometheus import Endpoint
+
+_active: Setup | None = None
+
+
+def setup(
+    *,
+    otlp: bool | None = None,
+    prometheus: int | bool | None = None,
+    host: str | None = None,
+    service_name: str | None = None,
+    export_interval_s: float | None = None,
+    shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
+) -> Setup:
+    """Set up the global meter provider, so that the metrics of this process go somewhere.
+
+    `otlp`: send to the collector that the standard `OTEL_EXPORTER_OTLP_*` variables describe. The default is to
+    do so if one of them names an endpoint, or if `OTEL_METRICS_EXPORTER` says otlp.
+    `prometheus`: serve `/metrics` on this port; 0 is any free one (`prometheus_url` tells which), True is
+    `OTEL_EXPORTER_PROMETHEUS_PORT` or 9464. The default is to do so if `OTEL_METRICS_EXPORTER` says prometheus,
+    or if metrics have nowhere else to go.
+    `host`: the address to serve on, by default `OTEL_EXPORTER_PROMETHEUS_HOST` or 127.0.0.1.
+    `service_name`: what this process is called, by default `OTEL_SERVICE_NAME`.
+    `export_interval_s`: how often to send, by default `OTEL_METRIC_EXPORT_INTERVAL` or 15 seconds.
+    `shutdown_timeout_s`: how long the end of the process may wait for the collector, whatever that does.
+
+    The same call again returns the same handle. Raises RuntimeError if there is a meter provider already, or if
+    the arguments were others before; OSError if the port is taken; ImportError if the `prometheus` extra is
+    missing; ValueError or TypeError for an invalid value, naming it and the remedy.
+    """
+    global _active  # noqa: PLW0603 - a process has one global meter provider, and this is its handle
+    plan = plan_of(
+        os.environ,
+        otlp=otlp,
+        prometheus=prometheus,
+        host=host,
+        service_name=service_name,
+        export_interval_s=export_interval_s,
+        shutdown_timeout_s=shutdown_timeout_s,
+    )
+    if _active is not None:
+        return _again(_active, plan)
+    taken = RuntimeError(
+        "this process has a meter provider already, and midstream's metrics go there; leave out "
+        "midstream.setup(), or call it before anything else sets a provider"
+    )
+    if isinstance(get_meter_provider(), MeterProvider):
+        raise taken
+    handle = Setup(plan)
+    set_meter_provider(handle.meter_provider)
+    if get_meter_provider() is not handle.meter_provider:  # one of another make was there
+        handle.shutdown()
+        raise taken
+    _active = handle
+    return handle
+
+
+def _again(active: Setup, plan: Plan) -> Setup:
+    if active.closed:
+        raise RuntimeError("midstream.setup() was shut down; a process sets its meter provider only once")
+    if active._plan != plan:
+        raise RuntimeError(f"midstream.setup() made {active!r} from other arguments before; call it once")
+    return active
+
+
+class Setup:
+    """A meter provider with its exporters. It ends with its `with` block, or with the process.
+
+    `meter_provider` is the global one, for `monitor()` as for instruments of your own; `closed` tells of its end.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.closed = False
+        self._plan = plan
+        with ExitStack() as undo:
+            self._endpoint = None if plan.listen is None else _endpoint(*plan.listen)
+            if self._endpoint is not None:
+                undo.callback(self._endpoint.close)
+            self._push = None if plan.protocol is None else _push(plan.protocol, plan)
+            undo.pop_all()
+        self.meter_provider = MeterProvider(
+            # The endpoint's first: its end takes no time, and the other's may take all there is.
+            [part.reader for part in (self._endpoint, self._push) if part is not None],
+            Resource.create({"service.name": plan.service_name} if plan.service_name else {}),
+            shutdown_on_exit=False,  # that would wait for half a minute
+        )
+        if self._endpoint is not None:
+            self._endpoint.start()
+        atexit.register(self._end)
+
+    def __repr__(self) -> str:
+        parts = (
+            self._plan.target and f"otlp={self._plan.target}",
+            self.prometheus_url,
+            self.closed and "closed",
+        )
+        return f"<midstream.Setup {' '.join(part for part in parts if part) or 'off'}>"
+
+    @property
+    def prometheus_url(self) -> str | None:
+        """Where Prometheus finds the metrics; None if they are not served."""
+        return None if self._endpoint is None else self._endpoint.url
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Send what is recorded so far; tell whether it arrived in time, by default that of a shutdown."""
+        if self._push is None:
+            return True
+        return self._push.flush(self._plan.shutdown_timeout_s if timeout_s is None else timeout_s)
+
+    def shutdown(self) -> None:
+        """Send what is left, within `shutdown_timeout_s`, and close the endpoint. Never raises."""
+        self._end()
+        if self._endpoint is not None:
+            self._endpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def _end(self) -> None:
+        if not self.closed:
+            self.closed = True
+            atexit.unregister(self._end)
+            with Guard("shutdown of metrics"):
+                self.meter_provider.shutdown(timeout_millis=self._plan.shutdown_timeout_s * 1000)
+
+
+def _push(protocol: Protocol, plan: Plan) -> Push:
+    from midstream._otlp import Push  # noqa: PLC0415 - only who sends OTLP waits for its imports
+
+    return Push(protocol, plan.target, plan.export_interval_s)
+
+
+def _endpoint(host: str, port: int) -> Endpoint:
+    try:
+        from midstream._prometheus import Endpoint  # noqa: PLC0415 - needs an extra
+    except ImportError as exc:
+        raise ImportError(
+            "the Prometheus endpoint needs an extra: pip install 'midstream[prometheus]'"
+        ) from exc
+    return Endpoint(host, port)
