@@ -1,7 +1,7 @@
 """Tells when an LLM answer freezes in mid-stream, for how long, whose fault it was, and which limit to set."""
 
-from midstream._api import monitor, streams
+from midstream._api import instrument, monitor, streams, uninstrument
 from midstream._model import Freeze, OpenStream, Outcome, StreamRecord
 from midstream.setup import setup
 
-__all__ = ["Freeze", "OpenStream", "Outcome", "StreamRecord", "monitor", "setup", "streams"]
+__all__ = ["Freeze", "OpenStream", "Outcome", "StreamRecord", "instrument", "monitor", "setup", "streams", "uninstrument"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from midstream._heartbeat import BEAT_S, Heartbeat
-from midstream._session import Session
-from midstream._silence import FINENESS, FINEST_S, SHARP_S, Silence
+from midstream._session import CAUGHT_UP_S, Session
+from midstream._silence import FINENESS, FINEST_S, SHARP_S, SMALL, Silence
 from midstream._wire import WireClock
 
 LOOP_WAIT_S = 0.1
@@ -47,15 +47,14 @@ class Attribution:
     def waited(self, session: Session, now: float) -> float:
         """A long wait ends with a chunk: the seconds of it in which the chunk was there already."""
         wait_from = session.wait_from
-        if wait_from is None:
-            return 0.0
+        if wait_from is None or now - wait_from <= CAUGHT_UP_S:
+            return 0.0  # it lay ready: whatever silence there was, this wait is none of it
         stalled = self._stalled_since(now)
         blocked_from = self._blocked_since(now, stalled)
         arrival = now if blocked_from is None else max(blocked_from, wait_from)
-        if self._wire is not None and now - wait_from >= self.candidate_s:
+        if self._wire is not None and now - (session.last_content or session.opened) >= self.candidate_s:
             arrival = self._arrival(session, self._wire, arrival, blocked=blocked_from is not None, now=now)
-            if session.last_content is not None and not session.in_tail:
-                self._silence.waited(session.last_content, max(arrival, wait_from))
+            self._waited(session, max(arrival, wait_from), caught_up=blocked_from is None)
         blocked = now - min(max(arrival, wait_from), now)
         if stalled is not None:
             session.stood_still += min(blocked, now - stalled)
@@ -84,9 +83,12 @@ class Attribution:
         if sample is None:
             return not unsure
         self._catch_up(session)
-        self._silence.look(sample, session.last_content or now, reading=not unsure)
-        came = self._silence.first_output_after(session.wait_from or now)
-        return came is None and (not unsure or self._silence.quiet_for(sample) >= (session.freeze_after_s or 0.0))
+        last_content = session.last_content or now
+        self._silence.look(sample, last_content, nothing_new=not unsure)
+        if self._silence.first_output_after(session.wait_from or now) is not None:
+            return False
+        # While our own side cannot read, the server is silent only if nothing has come since the last output was read.
+        return not unsure or sample.last_data_at <= last_content + SHARP_S
 
     def ending(self, session: Session, now: float) -> None:
         """The stream ends now, before the session knows: settle what was seen of its silences."""
@@ -95,15 +97,16 @@ class Attribution:
             return
         self._catch_up(session)
         if silence.last is not None:
-            sample = wire.sample()
-            silence.settle(None if sample is None else sample.received)
+            silence.settle((wire.sample() or silence.last).received)  # the connection may be gone by now
         if session.last_content is None or session.in_tail:
             return
         if session.wait_from is not None:
-            if now - session.wait_from >= self.candidate_s:
-                silence.waited(session.last_content, now)
+            if now - session.last_content >= self.candidate_s:
+                self._waited(session, now, caught_up=True)
         elif silence.since is not None and silence.since <= session.last_content + SHARP_S:
-            silence.waited(silence.since, now)
+            begun = silence.waited(silence.since, now)
+            if session.freeze_after_s is not None and now - begun >= session.freeze_after_s:
+                silence.hide(begun, now)
 
     def close(self) -> None:
         """Let go of the loop and of the connection."""
@@ -135,7 +138,7 @@ class Attribution:
             return arrival
         self._catch_up(session)
         last_content = session.last_content if session.last_content is not None else session.opened
-        self._silence.look(sample, last_content, reading=not blocked)
+        self._silence.look(sample, last_content, nothing_new=not blocked)
         if not blocked and sample.at - sample.last_data_at < SHARP_S:
             return now  # taken as it came
         came = self._silence.first_output_after(session.wait_from or now)
@@ -147,28 +150,41 @@ class Attribution:
     def _catch_up(self, session: Session) -> None:
         last = self._silence.last
         if last is not None and session.caught_up > last.at:
-            self._silence.confirm()
-            self._silence.forget()
+            self._silence.caught_up()
+
+    def _waited(self, session: Session, until: float, *, caught_up: bool) -> None:
+        """The wait in progress ends a silence; the caller may not have been there from its beginning."""
+        if session.last_content is None or session.in_tail or session.wait_from is None:
+            return
+        silence, limit = self._silence, session.freeze_after_s
+        begun = silence.waited(session.last_content, until)
+        if limit is not None and until - begun >= limit > session.gap + until - session.wait_from:
+            silence.hide(begun, until)
+        if caught_up:
+            silence.caught_up()
 
     def _look_at_wait(self, session: Session, now: float) -> float | None:
         gap = session.open_gap(now)
         if gap < self.candidate_s:
             return now + self.candidate_s - gap
         if self._silence.last is None or (self._pulse is None and now - self._silence.last.at > self.candidate_s):
-            self._sample(session, now, reading=True)
+            self._sample(session, now, nothing_new=True)
         # A loop may block in the middle of a wait, and then somebody must look in its place.
         return now + (BEAT_S if self._pulse is not None else self.candidate_s)
 
     def _look_behind(self, session: Session, now: float) -> float | None:
-        quiet = self._sample(session, now, reading=False)
+        # What lies unread came since the caller read last. If it is next to nothing, it is no output.
+        first = self._silence.last is None and self._wire is not None
+        unread = self._wire.unread() if first and self._wire is not None else None
+        quiet = self._sample(session, now, nothing_new=unread is not None and unread <= SMALL)
         if quiet is None:
             return None
         wait = FINENESS * quiet if quiet >= self.candidate_s else self.candidate_s - quiet
         return now + max(wait, FINEST_S)
 
-    def _sample(self, session: Session, now: float, *, reading: bool) -> float | None:
+    def _sample(self, session: Session, now: float, *, nothing_new: bool) -> float | None:
         sample = None if self._wire is None else self._wire.sample()
         if sample is None:
             return None
-        self._silence.look(sample, session.last_content or now, reading=reading)
+        self._silence.look(sample, session.last_content or now, nothing_new=nothing_new)
         return self._silence.quiet_for(sample)

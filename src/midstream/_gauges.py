@@ -63,18 +63,20 @@ def _real(provider: MeterProvider | None) -> MeterProvider:
 
 
 def _observations(metric: Metric, sources: list[Source]) -> list[Observation]:
-    show, values = _SHOW[metric], dict[frozenset[tuple[str, str]], float]()
+    nothing, with_one_more = _SHOW[metric]
+    values: dict[frozenset[tuple[str, str]], float] = {}
     labels = {key: value for source in sources for key, value in list(source.seen.items())}
     for source in sources:
         for sample in source.open_samples():
             key = frozenset(sample.labels.items())
             labels[key] = sample.labels
-            values[key] = show(values.get(key, 0.0), sample)
-    return [Observation(values.get(key, 0.0), attributes) for key, attributes in labels.items()]
+            values[key] = with_one_more(values.get(key, nothing), sample)
+    return [Observation(values.get(key, nothing), attributes) for key, attributes in labels.items()]
 
 
-_SHOW: dict[Metric, Callable[[float, OpenSample], float]] = {
-    ACTIVE: lambda so_far, _: so_far + 1,
-    FROZEN: lambda so_far, sample: so_far + sample.frozen,
-    OPEN_GAP: lambda so_far, sample: max(so_far, sample.open_gap_s),
+# Streams are counted in integers and silence in floats, also where there is none: OTLP tells the two apart.
+_SHOW: dict[Metric, tuple[float, Callable[[float, OpenSample], float]]] = {
+    ACTIVE: (0, lambda so_far, _: so_far + 1),
+    FROZEN: (0, lambda so_far, sample: so_far + sample.frozen),
+    OPEN_GAP: (0.0, lambda so_far, sample: max(so_far, sample.open_gap_s)),
 }

@@ -49,5 +49,5 @@ class Guard:
         if not isinstance(exc, Exception):  # a KeyboardInterrupt is the user's
             return False
         self.ok = False
-        trouble(self._part, exc, "it is switched off, your stream is unaffected")
+        trouble(self._part, exc, "that part is switched off, your stream is unaffected")
         return True

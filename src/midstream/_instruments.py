@@ -78,6 +78,11 @@ FREEZES = Metric(
     "Gaps that reached the freeze threshold.",
     "a freeze, counted the moment the threshold is crossed",
 )
+HIDDEN_FREEZES = Metric(
+    "stream.hidden_freezes", "counter", "{freeze}",
+    "Silences of the server past the freeze threshold that a busy caller did not wait for.",
+    "a freeze that the connection shows and the caller's waits do not, counted once it is known",
+)
 FROZEN_TIME = Metric(
     "stream.frozen_time", "counter", "s",
     "Time that streams spent frozen, each freeze from the beginning of its gap.",
@@ -133,8 +138,8 @@ FIRST_CHUNK = Metric(
 )
 
 METRICS = (
-    MAX_GAP, FIRST_CONTENT, MAX_HOLD, TAIL, FREEZES, FROZEN_TIME, ACTIVE, FROZEN, OPEN_GAP, ENDED, LIMIT_HITS,
-    LIMIT_USED, USAGE_MISSING, BUFFERED, TOKEN_USAGE, OPERATION_DURATION, FIRST_CHUNK,
+    MAX_GAP, FIRST_CONTENT, MAX_HOLD, TAIL, FREEZES, HIDDEN_FREEZES, FROZEN_TIME, ACTIVE, FROZEN, OPEN_GAP,
+    ENDED, LIMIT_HITS, LIMIT_USED, USAGE_MISSING, BUFFERED, TOKEN_USAGE, OPERATION_DURATION, FIRST_CHUNK,
 )
 # fmt: on
 

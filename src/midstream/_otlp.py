@@ -29,8 +29,8 @@ _LOGGERS = (
 class Push:
     """A reader that sends to a collector every `interval_s`."""
 
-    def __init__(self, protocol: Protocol, target: str, interval_s: float) -> None:
-        self._delivery = _Delivery(_exporter(protocol), target)
+    def __init__(self, exporter: MetricExporter, target: str, interval_s: float) -> None:
+        self._delivery = _Delivery(exporter, target)
         self.reader = PeriodicExportingMetricReader(self._delivery, export_interval_millis=interval_s * 1000)
 
     def flush(self, timeout_s: float) -> bool:
@@ -55,7 +55,7 @@ class _Delivery(MetricExporter):
         self.arrived = True
         self._exporter = exporter
         self._target = target
-        self._exporting = False
+        self._hush: _Hush | None = None  # while an export is under way
         self._over = False
 
     def export(
@@ -64,8 +64,7 @@ class _Delivery(MetricExporter):
         if self._over:
             self.arrived = False
             return MetricExportResult.FAILURE
-        hush = _Hush()
-        self._exporting = True
+        hush = self._hush = _Hush()
         try:
             result = self._exporter.export(metrics_data, timeout_millis, **kwargs)
         except Exception as exc:  # noqa: BLE001 - whatever it is, the next attempt is due all the same
@@ -73,7 +72,7 @@ class _Delivery(MetricExporter):
             result = MetricExportResult.FAILURE
         finally:
             hush.lift()
-            self._exporting = False
+            self._hush = None
         self._note(result is MetricExportResult.SUCCESS, hush.reason)
         return result
 
@@ -82,9 +81,10 @@ class _Delivery(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
         self._over = True
-        if self._exporting:
-            self._note(False, "no answer at shutdown")
-        self._exporter.shutdown()
+        if self._hush is not None:
+            self._note(False, self._hush.reason or "no answer yet")
+        # The time allowed is over. Left to themselves, older exporters would wait for half a minute more.
+        self._exporter.shutdown(timeout_millis=0)
 
     def _note(self, arrived: bool, reason: str) -> None:
         before, self.arrived = self.arrived, arrived
@@ -112,10 +112,12 @@ class _Hush(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if threading.get_ident() != self._thread:
             return True
-        # A status is a number or a member of an enumeration. Texts are left out: they quote addresses whole.
+        # gRPC's status is a member of an enumeration, HTTP's a number. Texts may quote an address whole.
         for value in record.args if isinstance(record.args, tuple) else ():
-            if isinstance(value, int | Enum):
+            if isinstance(value, Enum) or (isinstance(value, int) and 100 <= value <= 599):
                 self.reason = str(value)
+            elif isinstance(value, Exception):
+                self.reason = type(value).__name__
         return False
 
     def lift(self) -> None:
@@ -123,7 +125,8 @@ class _Hush(logging.Filter):
             logging.getLogger(name).removeFilter(self)
 
 
-def _exporter(protocol: Protocol) -> MetricExporter:
+def exporter_for(protocol: Protocol) -> MetricExporter:
+    """Make the exporter that speaks this protocol; the rest it takes from its environment variables."""
     kind = "grpc" if protocol == "grpc" else "http"
     # By name, since each of the two brings in a library of its own that takes its time to import.
     module = import_module(f"opentelemetry.exporter.otlp.proto.{kind}.metric_exporter")

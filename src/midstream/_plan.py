@@ -100,14 +100,15 @@ def _otlp(environ: Mapping[str, str]) -> tuple[Protocol, str]:
     endpoint = _first(environ, *_ENDPOINTS)
     # Without a scheme, as gRPC allows, the host would be taken for a path.
     parts = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
+    target = parts.netloc.rpartition("@")[2]
     # 4318 is the registered port of OTLP over HTTP; to speak gRPC there is the commonest mistake of all.
-    protocol = _first(environ, *_PROTOCOLS) or ("http/protobuf" if parts.port == 4318 else "grpc")
+    protocol = _first(environ, *_PROTOCOLS) or ("http/protobuf" if target.endswith(":4318") else "grpc")
     if protocol not in {"grpc", "http/protobuf"}:
         raise ValueError(f"{_PROTOCOLS[1]} must be grpc or http/protobuf, got {protocol!r}")
     if endpoint and protocol != "grpc" and parts.scheme not in {"http", "https"}:
-        raise ValueError(f"{_ENDPOINTS[1]} must begin with http:// or https://, got {parts.hostname!r}")
+        raise ValueError(f"{_ENDPOINTS[1]} must begin with http:// or https://, got {target!r}")
     default = "localhost:4317" if protocol == "grpc" else "localhost:4318"
-    return cast("Protocol", protocol), parts.netloc.rpartition("@")[2] or default
+    return cast("Protocol", protocol), target or default
 
 
 def _interval(environ: Mapping[str, str], asked: float | None) -> float:

@@ -29,7 +29,10 @@ class Endpoint:
             raise OSError(exc.errno, f"{where}: {exc.strerror}; pass prometheus=0 for any free port") from exc
         self.url = f"http://{_reachable(host)}:{self._server.server_port}/metrics"
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="midstream-prometheus", daemon=True
+            target=self._server.serve_forever,
+            args=(0.1,),  # how often it looks whether it is to end: so long does `close()` take at most
+            name="midstream-prometheus",
+            daemon=True,
         )
 
     def start(self) -> None:

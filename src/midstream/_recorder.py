@@ -33,6 +33,7 @@ _FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
 # Counters start at 0 when the first stream of a label set opens, or `increase()` would miss the first event.
 _BORN: tuple[tuple[Metric, Mapping[str, str]], ...] = (
     (metrics.FREEZES, {}),
+    (metrics.HIDDEN_FREEZES, {}),
     (metrics.FROZEN_TIME, {}),
     (metrics.LIMIT_HITS, {}),
     (metrics.USAGE_MISSING, {}),
@@ -133,7 +134,7 @@ class Recorder:
                     if len(self.seen) < MAX_LABEL_SETS:
                         self.seen[key] = labels
                     for metric, own in _BORN:
-                        self._instruments.put(metric, 0, {**labels, **own})
+                        self._instruments.put(metric, 0.0 if metric.unit == "s" else 0, {**labels, **own})
 
     def froze(self, labels: Labels, context: Context | None, nth: int = 1) -> None:
         """Count a freeze, the `nth` of its stream, at the moment the threshold is crossed."""
@@ -145,6 +146,12 @@ class Recorder:
                 span = get_current_span(context)
                 if span.is_recording():
                     span.add_event("stream.freeze")
+
+    def hid(self, labels: Labels) -> None:
+        """Count a freeze that the caller did not wait for."""
+        if self._metrics.ok:
+            with self._metrics:
+                self._instruments.put(metrics.HIDDEN_FREEZES, 1, labels)
 
     def frozen_for(self, labels: Labels, seconds: float) -> None:
         """Add time spent frozen, while it passes."""

@@ -284,7 +284,7 @@ class Session:
             longest = self.max_gap is None or self.gap > self.max_gap
             signal = self._end_gap(self.gap)
             if longest and speaking and counted is not None:
-                self.suspected = suspect(self.gap, counted, self.answer.output_tokens, self._pace())
+                self.suspected = suspect(self.gap, counted, self.answer.output_tokens, self._pace(counted))
             return signal
         return Signal.FROZE if self.gap >= self._limit and not self.frozen else None
 
@@ -299,9 +299,8 @@ class Session:
         self.answer.note(reading)
         return signal
 
-    def _pace(self) -> float | None:
-        """Seconds per token so far, silences included; None before there is anything to count."""
-        tokens = self.answer.output_tokens
+    def _pace(self, tokens: int) -> float | None:
+        """Seconds per token until this silence, earlier ones included; None before there is anything to count."""
         if not tokens or self.first_content is None or self.last_content is None:
             return None
         return (self.last_content - self.first_content) / tokens

@@ -4,8 +4,9 @@ A caller who reads promptly sees every silence as a wait. One who is busy, or wh
 comes in and lies in the kernel. Samples of the connection, taken meanwhile, tell when it came. What they cannot tell is
 what it says, so two rules keep the answer right:
 
-- Data in pieces of at most `SMALL` bytes is a keep-alive comment or a ping and ends no silence: the smallest chunk of
-  output that any OpenAI-compatible server sends is longer.
+- Less than `SMALL` bytes from one sample to the next are keep-alive comments or pings and end no silence: the smallest
+  chunk of output that any OpenAI-compatible server sends is longer. Many comments at once may pass for output; then the
+  silence comes out shorter than it was, never longer.
 - A silence counts only once output is known to have followed it. A server that has finished is silent as well, and the
   caller may hold the last piece of an answer for as long as he likes.
 """
@@ -19,6 +20,7 @@ TAIL_BYTES = 1024
 """Finish chunk, usage and the end marker are shorter than this; more bytes after a silence hold output."""
 SHARP_S = 0.03
 """Two samples this close tell when data came, even if several pieces did."""
+MOST_PENDING = 16
 FINEST_S = 0.01
 FINENESS = 0.01
 """While a silence lasts it is sampled every hundredth of its length, and not more often than every 10 ms."""
@@ -36,18 +38,25 @@ class Silence:
         self.longest: float | None = None
         self.hidden: list[tuple[float, float]] = []
 
-    def look(self, sample: Sample, last_read: float, *, reading: bool) -> None:
+    def look(self, sample: Sample, last_read: float, *, nothing_new: bool) -> None:
         """Take in a sample of a connection whose last output the caller got at `last_read`.
 
-        `reading` says that the caller is at the connection now: data that came since and did not end the wait is a ping.
+        `nothing_new` says for a first sample that what came since then, if anything did, was no output.
         """
         last, self._last = self._last, sample
         if last is None or self.since is None:
-            self.since = min(sample.last_data_at, last_read) if reading else sample.last_data_at
+            self.since = min(sample.last_data_at, last_read) if nothing_new else sample.last_data_at
             return
-        if self._quiet(last, sample):
+        pieces = sample.segments - last.segments
+        if pieces <= 0 or sample.received - last.received <= SMALL:
             return
-        self._end(self._arrival(last, sample), last.received)
+        arrival = self._arrival(last, sample)
+        # Of several pieces in some time, one at least came no sooner than the average after the one before.
+        average = (sample.last_data_at - last.last_data_at) / pieces
+        if average > arrival - self.since:
+            self._end(sample.last_data_at - average, sample.last_data_at, last.received)
+        else:
+            self._end(self.since, arrival, last.received)
         self.since = sample.last_data_at
 
     def first_output_after(self, moment: float) -> float | None:
@@ -55,31 +64,34 @@ class Silence:
         ends = [end for start, end, _ in self._pending if start <= moment + SHARP_S and end > moment]
         return min(ends) if ends else None
 
-    def confirm(self) -> None:
-        """Output was read that came after everything seen so far: those silences were in the answer."""
+    def caught_up(self) -> None:
+        """The caller read output that came after everything seen so far: those silences were in the answer."""
         for start, end, _ in self._pending:
             self._count(start, end)
         self._pending.clear()
+        self._last = None
+        self.since = None
 
-    def settle(self, received: int | None) -> None:
+    def settle(self, received: int) -> None:
         """The stream finished. What silence was followed by more than the tail of an answer was in the answer."""
         for start, end, before in self._pending:
-            if received is not None and received - before > TAIL_BYTES:
+            if received - before > TAIL_BYTES:
                 self._count(start, end)
         self._pending.clear()
 
-    def waited(self, since: float, until: float) -> None:
-        """The caller waited through a silence, and output, or the end of the waiting, ended it."""
-        start = since if self.since is None else min(since, self.since)
-        self._last = None
-        self.since = None
-        if until > start:
-            self._keep(start, until)
+    def waited(self, since: float, until: float) -> float:
+        """The caller, who got his last output at `since`, waited until `until`; say when that silence really began."""
+        own = [start for start, _, _ in self._pending if start <= since + SHARP_S]
+        self._pending = [pending for pending in self._pending if pending[0] > since + SHARP_S]
+        begun = min([since, *own])
+        if not own and self.since is not None:
+            begun = min(begun, self.since)
+        self._keep(begun, until)
+        return begun
 
-    def forget(self) -> None:
-        """The caller has caught up: samples taken before say nothing about the next silence."""
-        self._last = None
-        self.since = None
+    def hide(self, start: float, end: float) -> None:
+        """Note a freeze of the server that the caller waited for only in part."""
+        self.hidden.append((start, end))
 
     def quiet_for(self, sample: Sample) -> float:
         """How long no output has come in, as far as samples tell."""
@@ -90,19 +102,16 @@ class Silence:
         """The latest sample of the silence in progress."""
         return self._last
 
-    def _quiet(self, last: Sample, sample: Sample) -> bool:
-        pieces = sample.segments - last.segments
-        return pieces <= 0 or (sample.received - last.received) <= SMALL * pieces
-
     def _arrival(self, last: Sample, sample: Sample) -> float:
         if sample.segments - last.segments == 1 or sample.at - last.at <= SHARP_S:
             return sample.last_data_at
         return last.at  # several pieces came, and the first of them at this moment or later
 
-    def _end(self, arrival: float, before: int) -> None:
-        if self.since is not None and arrival > self.since:
-            self._pending.append((self.since, arrival, before))
-            del self._pending[:-16]
+    def _end(self, start: float, end: float, before: int) -> None:
+        if end > start:
+            self._pending.append((start, end, before))
+            if len(self._pending) > MOST_PENDING:
+                self._pending.remove(min(self._pending, key=lambda pending: pending[1] - pending[0]))
 
     def _count(self, start: float, end: float) -> None:
         self.hidden.append((start, end))

@@ -52,8 +52,7 @@ class SyncChunks(Iterator[Any]):
         if session.ended or session.wait_from is not None:
             return self._next()
         clock = self._clock
-        asked = clock()
-        session.wait(asked)
+        session.wait(clock())
         try:
             chunk = self._next()
         except StopIteration:
@@ -64,7 +63,7 @@ class SyncChunks(Iterator[Any]):
             raise
         now = clock()
         try:
-            if now - asked < self._long_s:
+            if now - session.last_event < self._long_s:
                 signal = session.chunk(self._read(chunk), now)
             else:
                 signal = self._tracker.long_wait(self._read(chunk), now)
@@ -115,8 +114,7 @@ class AsyncChunks(AsyncIterator[Any]):
         if session.ended or session.wait_from is not None:
             return await self._next()
         clock = self._clock
-        asked = clock()
-        session.wait(asked)
+        session.wait(clock())
         try:
             chunk = await self._next()
         except StopAsyncIteration:
@@ -127,7 +125,7 @@ class AsyncChunks(AsyncIterator[Any]):
             raise
         now = clock()
         try:
-            if now - asked < self._long_s:
+            if now - session.last_event < self._long_s:
                 signal = session.chunk(self._read(chunk), now)
             else:
                 signal = self._tracker.long_wait(self._read(chunk), now)

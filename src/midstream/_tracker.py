@@ -211,7 +211,7 @@ class Tracker:
             return
         try:
             if now is not None:
-                if answered and session.wait_from is not None and now - session.wait_from >= self.attribution.long_s:
+                if answered and now - session.last_event >= self.attribution.long_s:
                     with self._monitor.lock:
                         session.take_off(self.attribution.waited(session, now))
                 self._notice(now)

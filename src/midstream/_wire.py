@@ -13,6 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+if sys.platform != "win32":
+    import fcntl
+    import termios
+
 # Offsets in Linux's `struct tcp_info` (include/uapi/linux/tcp.h); the last of them is there since Linux 4.6.
 _LAST_DATA_RECV = struct.Struct("=I"), 52  # milliseconds
 _BYTES_RECEIVED = struct.Struct("=Q"), 128
@@ -57,6 +61,15 @@ class WireClock:
         now = self._clock()
         age_ms, received, segments = (form.unpack_from(info, at)[0] for form, at in _FIELDS)
         return Sample(now, now - age_ms / 1000.0, received, segments)
+
+    def unread(self) -> int | None:
+        """How many bytes lie in the kernel for the program to read; None if that cannot be told."""
+        buffer = bytearray(4)
+        try:
+            fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, buffer)
+        except (OSError, ValueError, AttributeError, TypeError):
+            return None
+        return int.from_bytes(buffer, sys.byteorder)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
 
 from midstream._guard import Guard
+from midstream._monitor import PROCESS
 from midstream._plan import SHUTDOWN_TIMEOUT_S, Plan, Protocol, plan_of
 
 if TYPE_CHECKING:
@@ -35,19 +36,19 @@ def setup(
 ) -> Setup:
     """Set up the global meter provider, so that the metrics of this process go somewhere.
 
-    `otlp`: send to the collector that the standard `OTEL_EXPORTER_OTLP_*` variables describe. The default is to
-    do so if one of them names an endpoint, or if `OTEL_METRICS_EXPORTER` says otlp.
+    `otlp`: send to the collector that the standard `OTEL_EXPORTER_OTLP_*` variables describe. The default is
+    to do so if one of them names an endpoint, or if `OTEL_METRICS_EXPORTER` says otlp.
     `prometheus`: serve `/metrics` on this port; 0 is any free one (`prometheus_url` tells which), True is
-    `OTEL_EXPORTER_PROMETHEUS_PORT` or 9464. The default is to do so if `OTEL_METRICS_EXPORTER` says prometheus,
-    or if metrics have nowhere else to go.
+    `OTEL_EXPORTER_PROMETHEUS_PORT` or 9464. The default is to do so if `OTEL_METRICS_EXPORTER` says
+    prometheus, or if metrics have nowhere else to go.
     `host`: the address to serve on, by default `OTEL_EXPORTER_PROMETHEUS_HOST` or 127.0.0.1.
     `service_name`: what this process is called, by default `OTEL_SERVICE_NAME`.
     `export_interval_s`: how often to send, by default `OTEL_METRIC_EXPORT_INTERVAL` or 15 seconds.
     `shutdown_timeout_s`: how long the end of the process may wait for the collector, whatever that does.
 
-    The same call again returns the same handle. Raises RuntimeError if there is a meter provider already, or if
-    the arguments were others before; OSError if the port is taken; ImportError if the `prometheus` extra is
-    missing; ValueError or TypeError for an invalid value, naming it and the remedy.
+    The same call again returns the same handle. Raises RuntimeError if there is a meter provider already, or
+    if the arguments were others before; OSError if the port is taken; ImportError if the `prometheus` extra
+    is missing; ValueError or TypeError for an invalid value, naming it and the remedy.
     """
     global _active  # noqa: PLW0603 - a process has one global meter provider, and this is its handle
     plan = plan_of(
@@ -72,6 +73,9 @@ def setup(
     if get_meter_provider() is not handle.meter_provider:  # one of another make was there
         handle.shutdown()
         raise taken
+    # Exit functions run last come first, and streams that are still open must end before the last sending.
+    atexit.unregister(PROCESS.exit)
+    atexit.register(PROCESS.exit)
     _active = handle
     return handle
 
@@ -87,7 +91,8 @@ def _again(active: Setup, plan: Plan) -> Setup:
 class Setup:
     """A meter provider with its exporters. It ends with its `with` block, or with the process.
 
-    `meter_provider` is the global one, for `monitor()` as for instruments of your own; `closed` tells of its end.
+    `meter_provider` is the global one, for `monitor()` as for instruments of your own; `closed` tells whether
+    it has ended.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -151,9 +156,9 @@ class Setup:
 
 
 def _push(protocol: Protocol, plan: Plan) -> Push:
-    from midstream._otlp import Push  # noqa: PLC0415 - only who sends OTLP waits for its imports
+    from midstream._otlp import Push, exporter_for  # noqa: PLC0415 - only who sends waits for its imports
 
-    return Push(protocol, plan.target, plan.export_interval_s)
+    return Push(exporter_for(protocol), plan.target, plan.export_interval_s)
 
 
 def _endpoint(host: str, port: int) -> Endpoint:

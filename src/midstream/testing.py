@@ -19,7 +19,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from midstream import _guard, openai
+from midstream import _guard
+from midstream._api import attach
 from midstream._model import Freeze, OpenStream, Settings, StreamRecord
 from midstream._monitor import PROCESS, Monitor, Process
 
@@ -68,6 +69,8 @@ class Collected:
     """What happened to the streams of a client: records, freezes and thaws in order."""
 
     process: Process
+    monitor: Callable[[Any], Any]
+    """Monitors one more client, function or stream in the same way, and returns it as `midstream.monitor` does."""
     records: list[StreamRecord] = field(default_factory=list)
     freezes: list[Freeze] = field(default_factory=list)
     thaws: list[Freeze] = field(default_factory=list)
@@ -106,9 +109,12 @@ class _InlineHooks:
         pass
 
 
-def collect(client: Any, *, clock: ManualClock | None = None, meter_provider: Any = None, **settings: Any) -> Collected:
+def collect(
+    client: Any = None, *, clock: ManualClock | None = None, meter_provider: Any = None, **settings: Any
+) -> Collected:
     """Monitor a client and keep what its streams did. Takes the settings of `monitor()`, hooks included.
 
+    Without a client, `seen.monitor(...)` says what to monitor: a client, a function or a stream.
     With a manual clock everything happens in the calling thread, at the very moment it is due.
     """
     if clock is None:
@@ -116,7 +122,7 @@ def collect(client: Any, *, clock: ManualClock | None = None, meter_provider: An
     else:
         process = Process(clock, clock, threaded=False)
         clock.watch(process.roster.check)
-    seen = Collected(process)
+    seen = Collected(process, lambda obj: attach(obj, monitor))
     hooks = {
         "on_freeze": _both(seen.freezes.append, settings.pop("on_freeze", None)),
         "on_thaw": _both(seen.thaws.append, settings.pop("on_thaw", None)),
@@ -125,7 +131,8 @@ def collect(client: Any, *, clock: ManualClock | None = None, meter_provider: An
     monitor = Monitor(Settings(**settings, **hooks), process, meter_provider)
     if clock is not None:
         monitor.hooks = _InlineHooks()
-    openai.watch(client, monitor)
+    if client is not None:
+        seen.monitor(client)
     return seen
 
 

@@ -28,7 +28,14 @@ class Command:
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
+        "demo": Command(
+            "midstream.cli.demo", "demo", "Watch streams freeze: a real overload, replayed here."
+        ),
+        "probe": Command(
+            "midstream.cli.probe", "probe", "Stream a few answers from any real server and say what was seen."
+        ),
         "replay": Command("midstream.cli.replay", "replay", "Serve recorded streams with their true timing."),
+        "simulate": Command("midstream.cli.simulate", "simulate", "See what an admission rule does to streams."),
     }
 )
 """Every command, in the order in which the overview shows them."""

@@ -1,0 +1,106 @@
+"""The life of a stream of another make, and the iterators over it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry.trace import format_span_id, format_trace_id
+
+from midstream._foreign_chunks import read_foreign
+from midstream._guard import trouble
+from midstream._model import Call
+from midstream._monitor import Monitor
+from midstream._openai_streams import current_span
+from midstream._scope import Scope, leave
+from midstream._streams import AsyncChunks, SyncChunks
+from midstream._tracker import Tracker
+
+
+class Life:
+    """One stream until its end. Its stand-in and all iterators over it hold it; when they are gone, it has ended."""
+
+    __slots__ = ("clock", "scope", "tracker")
+
+    def __init__(self, tracker: Tracker, scope: Scope, monitor: Monitor) -> None:
+        self.clock = monitor.process.clock
+        self.tracker = tracker
+        self.scope = scope
+
+        def give_way() -> None:
+            if not tracker.session.ended:
+                tracker.disown()
+                tracker.attribution.close()
+                monitor.roster.remove(tracker)
+
+        scope.on_stream(give_way)
+
+    def left(self, exc: BaseException | None) -> None:
+        """The stream was closed between two chunks."""
+        try:
+            if not self.tracker.session.waiting:
+                cancelled = exc is not None and not isinstance(exc, (Exception, GeneratorExit))
+                self.tracker.left(self.clock(), cancelled=cancelled)
+        except Exception as own:  # noqa: BLE001 - the caller closes as without us
+            trouble("close", own)
+
+    def __del__(self) -> None:
+        self.tracker.dropped()
+
+
+def opened(monitor: Monitor, started: float | None) -> Tracker:
+    """Begin to follow a stream of which neither model nor server is known: those labels are left out."""
+    span = current_span()
+    call = Call(
+        operation="other",
+        provider="",
+        server_address="",
+        server_port=None,
+        request_model="",
+        started=started,
+        started_at=monitor.process.wall(),
+        trace_id=format_trace_id(span.trace_id) if span.is_valid else None,
+        span_id=format_span_id(span.span_id) if span.is_valid else None,
+    )
+    return monitor.open(call, otel_context.get_current())
+
+
+class Steps(SyncChunks):
+    """One iterator over a stream; its own end is not the stream's."""
+
+    __slots__ = ("_life",)
+
+    def __init__(self, source: Iterator[Any], life: Life) -> None:
+        self._life = life
+        super().__init__(source, life.tracker, read_foreign, life.clock)
+
+    def __next__(self) -> Any:
+        token = self._life.scope.enter()
+        try:
+            return super().__next__()
+        finally:
+            leave(token)
+
+    def __del__(self) -> None:
+        pass
+
+
+class AsyncSteps(AsyncChunks):
+    """The same for an async stream."""
+
+    __slots__ = ("_life",)
+
+    def __init__(self, source: AsyncIterator[Any], life: Life) -> None:
+        self._life = life
+        super().__init__(source, life.tracker, read_foreign, life.clock)
+
+    async def __anext__(self) -> Any:
+        token = self._life.scope.enter()
+        try:
+            return await super().__anext__()
+        finally:
+            leave(token)
+
+    def __del__(self) -> None:
+        pass

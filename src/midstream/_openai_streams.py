@@ -1,0 +1,155 @@
+"""The openai SDK's stream objects: where their chunks are told to a session, and how their close is noticed.
+
+The SDKs of other vendors that come out of the same code generator (Anthropic's, Groq's) make their streams in the same
+shape, and are followed the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import weakref
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+
+from midstream._chunks import Reader, reader_for
+from midstream._foreign_chunks import read_foreign
+from midstream._guard import trouble
+from midstream._model import Call
+from midstream._monitor import Monitor
+from midstream._request import call_of, count_retries
+from midstream._scope import opened_inside
+from midstream._streams import AsyncChunks, SyncChunks
+from midstream._tracker import Tracker
+from midstream._wire import wire_clock
+
+
+@dataclass(slots=True)
+class Asked:
+    """A call in progress, from its request to its stream."""
+
+    monitor: Monitor
+    call: Call
+    context: otel_context.Context
+    hide_usage: bool = False
+    client: int = 0
+    read: Reader | None = None
+
+
+answers: MutableMapping[Any, Asked] = weakref.WeakKeyDictionary()
+"""The calls that have their HTTP response, and not yet their stream."""
+
+
+def follow(stream: Any) -> None:
+    """Put ourselves between a stream and its iterator. The stream stays the SDK's own object."""
+    try:
+        response = stream.response
+        asked = answers.pop(response, None)
+        if asked is None:
+            return
+        source = stream._iterator
+        clock = asked.monitor.process.clock
+        tracker = asked.monitor.open(asked.call, asked.context, wire_clock(response, clock))
+        hide = _usage_only if asked.hide_usage else None
+        read = asked.read or reader_for(asked.call.operation)
+        if hasattr(source, "__anext__"):
+            stream._iterator = AsyncChunks(source, tracker, read, clock, hide)
+            close, running = "aclose", "ag_running"
+        else:
+            stream._iterator = SyncChunks(source, tracker, read, clock, hide)
+            close, running = "close", "gi_running"
+        own = weakref.ref(stream._iterator)
+        _notice_close(response.stream, close, tracker, clock, lambda: _runs(own(), running))
+        opened_inside()
+    except Exception as exc:  # noqa: BLE001 - the caller reads the stream as it would without us
+        trouble("stream", exc)
+
+
+def adopt(obj: Any, monitor: Monitor, started: float | None = None) -> bool:
+    """Follow a stream that exists already. False if `obj` is none of this make, nor a helper around one.
+
+    A stream that is followed stays with the monitor that it has.
+    """
+    stream = _stream_in(obj)
+    if stream is None:
+        return False
+    if not isinstance(stream._iterator, SyncChunks | AsyncChunks):
+        answers[stream.response] = _late(stream, monitor, started)
+        follow(stream)
+    return True
+
+
+def current_span() -> trace.SpanContext:
+    """The span in which the caller makes the call, valid or not."""
+    return trace.get_current_span().get_span_context()
+
+
+def _stream_in(obj: Any) -> Any:
+    for stream in (getattr(obj, "_raw_stream", None), obj):
+        response = getattr(stream, "response", None) if "_iterator" in getattr(stream, "__dict__", ()) else None
+        if hasattr(response, "request") and hasattr(getattr(response, "stream", None), "__dict__"):
+            return stream
+    return None
+
+
+def _late(stream: Any, monitor: Monitor, started: float | None) -> Asked:
+    """A call of which only the stream was seen: what its HTTP request says must do."""
+    response, request = stream.response, stream.response.request
+    foreign = type(stream).__module__.partition(".")[0] != "openai"
+    path = str(request.url.path)
+    if foreign and path.endswith("/messages"):
+        path = "/chat/completions"  # Anthropic's name for a chat, with the same name for its limit
+    call = call_of(
+        SimpleNamespace(base_url=request.url),
+        SimpleNamespace(method=request.method, url=path, json_data=_body(request)),
+        started=started,
+        started_at=monitor.process.wall(),
+        span=current_span(),
+    )
+    provider = "" if foreign and call.provider == "openai" else call.provider
+    call = replace(call, provider=provider, retries=count_retries(response, None))
+    return Asked(monitor, call, otel_context.get_current(), read=read_foreign if foreign else None)
+
+
+def _body(request: Any) -> Any:
+    try:
+        return json.loads(request.content)
+    except Exception:  # noqa: BLE001 - a body that was itself a stream is gone, and one that is no JSON says nothing
+        return None
+
+
+def _runs(chunks: SyncChunks | AsyncChunks | None, running: str) -> bool:
+    """Whether the SDK's own generator is at work, or gone with everything else."""
+    return chunks is None or bool(getattr(chunks.source, running, False))
+
+
+def _notice_close(
+    byte_stream: Any, close: str, tracker: Tracker, clock: Callable[[], float], busy: Callable[[], bool]
+) -> None:
+    """Learn of every close: `Stream.close()`, the helpers, `response.close()` and `with` all end in the byte stream's.
+
+    The SDK closes it too, at the end of its own generator; what happens then, the iterator knows better.
+    """
+    original = getattr(byte_stream, close)
+
+    def closing() -> Any:
+        try:
+            vars(byte_stream).pop(close, None)
+            if not tracker.session.waiting and not busy():
+                exc = sys.exc_info()[1]
+                cancelled = exc is not None and not isinstance(exc, (Exception, GeneratorExit))
+                tracker.left(clock(), cancelled=cancelled)
+        except Exception as exc:  # noqa: BLE001 - the connection is closed all the same
+            trouble("close", exc)
+        return original()
+
+    vars(byte_stream)[close] = closing
+
+
+def _usage_only(chunk: Any) -> bool:
+    return getattr(chunk, "usage", None) is not None and not getattr(chunk, "choices", None)

@@ -1,0 +1,70 @@
+"""Puts our functions in the place of a class's own, and takes them out again without harm to anybody else's.
+
+They are plain functions: the tools that undo wrapt's wrappers take off whatever wrapper is on top, so that another
+instrumentation that leaves would take ours along and leave its own behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeAlias
+
+Original: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    owner: type
+    name: str
+    ours: Original
+    original: Any  # what stood there; None where a method was added
+
+
+class Patches:
+    """What was patched, in order. A patch is undone only where it is still the one in place."""
+
+    def __init__(self) -> None:
+        self._made: list[_Patch] = []
+
+    def wrap(self, owner: type, name: str, wrapper: Callable[[Original], Original]) -> None:
+        """Replace a method that `owner` itself defines by `wrapper(method)`, unless ours is there already."""
+        present = vars(owner)[name]
+        if any(layer is patch.ours for layer in _layers(present) for patch in self._of(owner, name)):
+            return
+        self._put(owner, name, wraps(present)(wrapper(present)), present)
+
+    def add(self, owner: type, name: str, method: Original) -> None:
+        """Give `owner` a method that it does not define."""
+        if name not in vars(owner):
+            self._put(owner, name, method, None)
+
+    def undo(self) -> None:
+        """Put back what stood there. Where somebody has patched over us since, their patch stays, and ours below it."""
+        left = []
+        for patch in reversed(self._made):
+            if vars(patch.owner).get(patch.name) is not patch.ours:
+                left.append(patch)
+            elif patch.original is None:
+                delattr(patch.owner, patch.name)
+            else:
+                setattr(patch.owner, patch.name, patch.original)
+        self._made = left[::-1]
+
+    def _put(self, owner: type, name: str, ours: Original, original: Any) -> None:
+        self._made = [patch for patch in self._made if not (patch.owner is owner and patch.name == name)]
+        self._made.append(_Patch(owner, name, ours, original))
+        setattr(owner, name, ours)
+
+    def _of(self, owner: type, name: str) -> Iterator[_Patch]:
+        return (patch for patch in self._made if patch.owner is owner and patch.name == name)
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    """A function and what it wraps, as far as its wrappers say."""
+    seen: set[int] = set()
+    while function is not None and id(function) not in seen:
+        seen.add(id(function))
+        yield function
+        function = getattr(function, "__wrapped__", None)

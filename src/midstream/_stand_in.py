@@ -1,0 +1,67 @@
+"""A stand-in for any object: of its class to `isinstance`, with its attributes, and able to do just what it can do.
+
+General-purpose proxies have every special method there is, so that a generator behind one looks sized, callable or like
+a context manager to whoever asks. A stand-in has those of its object and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+_NOT_PASSED_ON = {
+    "__class__", "__del__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__init__",
+    "__init_subclass__", "__new__", "__setattr__", "__slots__", "__subclasshook__", "__weakref__",
+}  # fmt: skip
+
+
+class StandIn:
+    """What the stand-ins have in common. `_midstream` is what we know of the object, `_midstream.real` the object."""
+
+    __slots__ = ("__weakref__", "_midstream")
+
+    _midstream: Any
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._midstream.real)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._midstream.real, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._midstream.real, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._midstream.real, name)
+
+
+def stand_in(known: Any, methods: Methods) -> Any:
+    """Give a stand-in for `known.real`, with `methods` in the place of its own ones, as far as it has them."""
+    made = _class_for(type(known.real), methods)()
+    object.__setattr__(made, "_midstream", known)
+    return made
+
+
+class Methods:
+    """Methods by name, to be put in the place of an object's own. They find what is known of it in `self._midstream`."""
+
+    def __init__(self, methods: Mapping[str, Callable[..., Any]]) -> None:
+        self.by_name = dict(methods)
+
+
+@lru_cache(maxsize=256)
+def _class_for(kind: type, methods: Methods) -> type[StandIn]:
+    special = [name for name in dir(kind) if name.startswith("__") and callable(getattr(kind, name))]
+    passed_on = {name: _passing_on(name) for name in special if name not in _NOT_PASSED_ON}
+    ours = {name: method for name, method in methods.by_name.items() if hasattr(kind, name)}
+    names = {"__slots__": (), "__doc__": kind.__doc__, "__module__": kind.__module__}
+    return type(kind.__name__, (StandIn,), {**passed_on, **ours, **names})
+
+
+def _passing_on(name: str) -> Callable[..., Any]:
+    def method(self: StandIn, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._midstream.real, name)(*args, **kwargs)
+
+    return method

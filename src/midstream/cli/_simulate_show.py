@@ -1,0 +1,176 @@
+"""What `midstream simulate` prints: tables, bars, and one JSON document for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from types import MappingProxyType
+
+from rich.console import Console
+from rich.table import Table
+
+from midstream.lab.observed import ObservedLoad
+from midstream.lab.results import RunResult, figures
+
+Figures = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The runs, one a seed, that share a value of what is swept; `label` is empty when nothing is."""
+
+    label: str
+    value: float | None
+    runs: tuple[RunResult, ...]
+
+    def values(self, figure: str) -> list[float]:
+        """Return a figure of each run that has it."""
+        return [value for run in self.runs if (value := figures(run)[figure]) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    title: str
+    unit: str
+    digits: int = 0
+
+    def text(self, value: float) -> str:
+        scaled = value * 100 if self.unit == "%" else value
+        return f"{scaled:,.{self.digits}f}"
+
+
+_FIGURES: Mapping[str, _Figure] = MappingProxyType(
+    {
+        "throughput_tokens_per_s": _Figure("throughput", "tokens/s", 1),
+        "evicted_share": _Figure("evicted", "%", 1),
+        "redone_prefill_share": _Figure("prefill redone", "%", 1),
+        "freeze_median_s": _Figure("freeze of the evicted, median", "s", 1),
+        "freeze_p95_s": _Figure("freeze of the evicted, p95", "s", 1),
+        "freeze_max_s": _Figure("freeze of the evicted, longest", "s", 1),
+        "frozen_share": _Figure("frozen", "%", 1),
+        "ttft_median_s": _Figure("time to first token, median", "s", 1),
+        "ttft_p95_s": _Figure("time to first token, p95", "s", 1),
+        "kv_written_share": _Figure("KV cache written", "%"),
+        "kv_taken_share": _Figure("KV cache taken", "%"),
+        "mean_running": _Figure("running", "requests", 1),
+        "truncated_share": _Figure("truncated", "%", 1),
+        "failed_share": _Figure("failed or refused", "%", 1),
+        "duration_s": _Figure("duration", "s"),
+    }
+)
+
+_SWEPT: Mapping[str, str] = MappingProxyType(
+    {
+        "throughput_tokens_per_s": "tokens/s",
+        "evicted_share": "evicted %",
+        "redone_prefill_share": "redone %",
+        "freeze_median_s": "freeze s",
+        "freeze_p95_s": "p95",
+        "freeze_max_s": "max",
+        "ttft_median_s": "TTFT s",
+        "ttft_p95_s": "p95",
+        "kv_written_share": "KV %",
+        "truncated_share": "cut %",
+    }
+)
+"""The figures of a sweep's table, with headings that fit beside each other."""
+
+_BAR = 30
+
+
+def show_run(console: Console, row: Row) -> None:
+    """Print every figure; of several seeds the median, the least and the most."""
+    several = len(row.runs) > 1
+    table = Table(box=None, pad_edge=False, show_header=several)
+    table.add_column("")
+    for heading in ("median", "least", "most") if several else ("",):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for name, figure in _FIGURES.items():
+        values = row.values(name)
+        shown = (median(values), min(values), max(values)) if several else tuple(values)
+        cells = [figure.text(value) for value in shown] if values else ["-"] * (3 if several else 1)
+        table.add_row(figure.title, *cells, figure.unit)
+    console.print(table)
+    freeze = "An evicted request's freeze is its longest gap. "
+    console.print(f"\n{freeze}Shares are of the requests served; KV cache over time.", style="dim")
+
+
+def show_sweep(console: Console, name: str, rows: Sequence[Row]) -> None:
+    """Print a line for each value, then bars; of several seeds the median, and the spread where it matters."""
+    several = len(rows[0].runs) > 1
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name.replace("_", "-"), justify="right")
+    for heading in _SWEPT.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        cells = []
+        for figure in _SWEPT:
+            values = row.values(figure)
+            text = _FIGURES[figure].text(median(values)) if values else "-"
+            spread = several and figure in ("throughput_tokens_per_s", "freeze_median_s") and len(values) > 1
+            low, high = (_FIGURES[figure].text(edge) for edge in (min(values or [0]), max(values or [0])))
+            cells.append(f"{text} ({low}-{high})" if spread else text)
+        table.add_row(row.label, *cells)
+    console.print(table)
+    if several:
+        console.print(f"\nMedian of {len(rows[0].runs)} seeds (least-most).", style="dim")
+    console.print()
+    _bars(console, rows)
+
+
+def _bars(console: Console, rows: Sequence[Row]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right")
+    table.add_column("throughput, tokens/s", min_width=_BAR + 8)
+    table.add_column("freeze of the evicted, p95, s", min_width=_BAR + 8)
+    drawn = {}
+    for name in ("throughput_tokens_per_s", "freeze_p95_s"):
+        values = [median(row.values(name) or [0.0]) for row in rows]
+        most = max(values) or 1.0
+        drawn[name] = [f"{'█' * round(value / most * _BAR)} {value:,.0f}" for value in values]
+    for row, *bars in zip(rows, *drawn.values(), strict=True):
+        table.add_row(row.label, *bars)
+    console.print(table)
+
+
+def show_streams(console: Console, load: ObservedLoad, run: RunResult) -> None:
+    """Print each stream of a recorded load beside its simulation."""
+    table = Table(title=None, box=None, pad_edge=False)
+    table.add_column("stream", justify="right")
+    for heading in ("first token", "recorded", "longest gap", "recorded", "end", "recorded"):
+        table.add_column(heading, justify="right")
+    simulated = {request.id: request for request in run.requests}
+    for stream in load.streams:
+        request = simulated[stream.id]
+        gap = request.longest_gap_s
+        table.add_row(
+            f"{stream.id}{' evicted' if request.evictions else ''}",
+            "-" if request.ttft_s is None else f"{request.ttft_s:.2f} s",
+            f"{stream.times_s[0] - stream.start_s:.2f} s",
+            "-" if gap is None else f"{gap:.2f} s",
+            f"{stream.longest_gap_s:.2f} s",
+            f"{request.ended_s:.1f} s",
+            f"{stream.end_s:.1f} s",
+        )
+    console.print(table)
+    console.print(
+        f"\n{run.evictions} evictions; {run.duration_s:.1f} s in all, recorded {load.wall_s:.1f} s. The recording may be "
+        "of other flags than were simulated.",
+        style="dim",
+    )
+
+
+def document(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Return every run's figures for a script."""
+    return [
+        {
+            **({} if row.value is None else {"value": row.value}),
+            "runs": [
+                {**figures(run), "requests": len(run.requests), "steps": run.steps, "events": run.events}
+                for run in row.runs
+            ],
+        }
+        for row in rows
+    ]

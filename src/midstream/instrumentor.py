@@ -1,0 +1,39 @@
+"""The OpenTelemetry entry point: `opentelemetry-instrument` finds it, and programs may call it themselves.
+
+It needs `opentelemetry-instrumentation`, which whoever comes through this door has.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Any
+
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+
+from midstream._api import instrument, uninstrument
+from midstream.package import _instruments
+
+log = logging.getLogger("midstream")
+
+_KEYWORDS = ("freeze_after_s", "on_freeze", "on_thaw", "on_end", "attributes", "include_usage", "meter_provider")
+
+
+class MidstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc,unused-ignore]  # it is not there to be checked
+    """Monitors the streams of every openai client in the process. Takes the keywords of `midstream.instrument()`.
+
+    Whatever is wrong is logged and never raised: an exception here would keep the loader from all that come after.
+    """
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """What must be installed for this to be of use."""
+        return _instruments
+
+    def _instrument(self, **kwargs: Any) -> None:
+        try:
+            instrument(**{name: kwargs[name] for name in _KEYWORDS if name in kwargs})
+        except Exception as exc:  # noqa: BLE001 - see above
+            log.error("midstream: openai clients are not monitored: %s", exc)
+
+    def _uninstrument(self, **_kwargs: Any) -> None:
+        uninstrument()

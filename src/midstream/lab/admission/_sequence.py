@@ -1,0 +1,104 @@
+"""One request inside an engine: what was computed, what was said, and when it will end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Many
+
+from midstream.lab.admission._types import Chunk, Ended, Load, Reason, Request
+
+
+class Sequence:
+    """The mutable state of a request. `cap` is the engine's limit on output tokens for it."""
+
+    __slots__ = (
+        "blocks",
+        "cap",
+        "computed",
+        "done",
+        "evictions",
+        "id",
+        "limit",
+        "output",
+        "pending",
+        "prompt",
+        "reached",
+        "reason",
+        "request",
+    )
+
+    def __init__(self, request: Request, cap: int) -> None:
+        self.request = request
+        self.id = request.id
+        self.prompt = request.prompt_tokens
+        self.cap = cap
+        answer = request.answer_tokens
+        self.reason: Reason = "length" if answer is None or answer > cap else "stop"
+        self.limit = cap if answer is None else min(answer, cap)
+        """Output tokens with which the answer ends. A rule may plan ahead with `cap`, never with this."""
+        self.output = 0
+        self.pending = 0
+        """Tokens that a step in flight will add to the output."""
+        self.computed = 0
+        """Tokens whose keys and values are in the cache."""
+        self.reached = 0
+        """What `computed` was when memory was last lost."""
+        self.blocks: list[int] = []
+        self.evictions = 0
+        self.done = False
+
+    @property
+    def known(self) -> int:
+        """Tokens that exist: prompt, output, and those that a step in flight will add."""
+        return self.prompt + self.output + self.pending
+
+    def compute(self, tokens: int) -> Chunk:
+        """Compute that many tokens more, and say which."""
+        start = self.computed
+        self.computed = start + tokens
+        return Chunk(self.id, start, tokens, max(0, min(self.computed, self.reached) - start))
+
+    def say(self, tokens: int = 1) -> bool:
+        """Put out tokens; True if the answer ends with them."""
+        self.output += tokens
+        self.done = self.output >= self.limit
+        return self.done
+
+    def lose(self) -> None:
+        """Forget everything computed; prompt and output stay."""
+        self.reached = self.computed
+        self.computed = 0
+        self.blocks = []
+        self.evictions += 1
+
+    def ended(self) -> Ended:
+        """Return how the answer ended."""
+        return Ended(self.id, self.reason)
+
+
+def cap_of(request: Request, room: int) -> int:
+    """Return the output limit: what the client asked for, within the room that the engine has."""
+    return room if request.max_tokens is None else min(request.max_tokens, room)
+
+
+def until_an_end(sequences: Iterable[Sequence]) -> int:
+    """Return how many tokens each of them can get before the first one ends."""
+    return min(sequence.limit - sequence.output for sequence in sequences) - 1
+
+
+def until_full(computed: Many[int], block: int, free: int) -> int:
+    """Return how many tokens each of some requests can get from `free` blocks before one is refused.
+
+    `computed` says how many tokens each has, all held in whole blocks of `block` tokens. A request needs its
+    next block when its last is full, and another every `block` tokens; so the n-th block handed out is known
+    in advance.
+    """
+    first_needs = sorted(-tokens % block + 1 for tokens in computed)
+    rounds, rest = divmod(free, len(first_needs))
+    return rounds * block + first_needs[rest] - 1
+
+
+def load_of(running: Iterable[Sequence], waiting: int, *, taken: int, capacity: int) -> Load:
+    """Count what the running requests hold."""
+    written = [sequence.computed for sequence in running]
+    return Load(len(written), waiting, sum(written), taken, capacity)

@@ -1,0 +1,186 @@
+"""Drives an engine's admission rule in virtual time, from event to event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import TypeAlias
+
+from midstream.lab._ledger import Ledger
+from midstream.lab.admission import Engine, Step
+from midstream.lab.hardware import HardwareProfile
+from midstream.lab.results import Ending, RunResult
+from midstream.lab.workload import Call, Workload
+
+Progress: TypeAlias = Callable[[int], None]
+"""Is told, now and then, how many requests have ended."""
+
+_PROGRESS_EVERY = 50
+
+
+def simulate(
+    engine: Engine,
+    workload: Workload,
+    hardware: HardwareProfile,
+    *,
+    freeze_after_s: float = 5.0,
+    keep_times: bool = False,
+    until_s: float = math.inf,
+    skip: bool = True,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Let the workload's clients call the engine on the hardware, until all requests ended or time is up.
+
+    With `until_s` the run stops with the first step that reaches it, and what is under way stays unfinished.
+    The same engine, workload and hardware give the same result, to the event. `skip` passes over runs of
+    steps in which nothing is decided; the result is the same without, only later.
+    """
+    options = _Options(freeze_after_s, keep_times, until_s, skip, progress)
+    return _Run(engine, workload, hardware, options).play()
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    freeze_after_s: float
+    keep_times: bool
+    until_s: float
+    skip: bool
+    progress: Progress | None
+
+
+class _Run:
+    def __init__(
+        self, engine: Engine, workload: Workload, hardware: HardwareProfile, options: _Options
+    ) -> None:
+        self._engine = engine
+        self._hardware = hardware
+        self._options = options
+        self._ledger = Ledger(options.freeze_after_s, keep_times=options.keep_times)
+        self._order = count()
+        self._due: list[tuple[float, int, Call, bool]] = []
+        """A heap of (when, order, call, whether its client hangs up instead of asking)."""
+        self._load = engine.load
+        self._now = 0.0
+        self._steps = 0
+        self._events = 0
+        self._written = 0.0
+        self._taken = 0.0
+        self._running = 0.0
+        self._inside = 0.0
+        users = workload.users
+        self._turns = iter(workload.calls if users is not None else ())
+        for call in workload.calls[:0] if users is not None else workload.calls:
+            self._ask_at(call.at_s, call)
+        for _ in range(users or 0):
+            self._next_turn()
+
+    def play(self) -> RunResult:
+        while self._now < self._options.until_s:
+            self._let_clients_act()
+            step = self._engine.step()
+            if step is None:
+                if not self._due:
+                    break
+                self._pass_time(self._due[0][0] + self._hardware.latency_s)
+                continue
+            self._take(step)
+            if self._options.skip and step.decode and not (step.prefill or step.ended or step.evicted):
+                self._skip_ahead(step)
+        self._ledger.close_all(self._now)
+        duration = self._now or 1.0
+        room = duration * self._load.capacity
+        return RunResult(
+            requests=tuple(sorted(self._ledger.results, key=lambda result: result.id)),
+            duration_s=self._now,
+            prefill_tokens=self._ledger.prefilled,
+            redone_tokens=self._ledger.redone,
+            kv_written=self._written / room,
+            kv_taken=self._taken / room,
+            mean_running=self._running / duration,
+            mean_inside=self._inside / duration,
+            steps=self._steps,
+            events=self._events,
+        )
+
+    def _ask_at(self, when: float, call: Call) -> None:
+        heappush(self._due, (when, next(self._order), call, False))
+
+    def _next_turn(self) -> None:
+        """Let a user who is free make the next call, if there is one left."""
+        call = next(self._turns, None)
+        if call is not None:
+            self._ask_at(self._now + call.at_s, call)
+
+    def _let_clients_act(self) -> None:
+        """Do what clients did up to now. The engine hears of a call `latency_s` after it was made."""
+        latency_s = self._hardware.latency_s
+        while self._due and self._due[0][0] + latency_s <= self._now:
+            when, _, call, hangs_up = heappop(self._due)
+            self._events += 1
+            if hangs_up:
+                if self._engine.abort(call.request.id):
+                    self._close(call.request.id, "left")
+                continue
+            self._ledger.open(call, when)
+            if self._engine.submit(call.request) is not None:
+                self._close(call.request.id, "refused")
+            elif call.patience_s is not None:
+                heappush(self._due, (when + call.patience_s, next(self._order), call, True))
+
+    def _take(self, step: Step) -> None:
+        self._steps += 1
+        self._events += 1
+        self._ledger.admit(step.admitted, self._now)
+        self._ledger.evict(step.evicted)
+        self._ledger.prefill(step.prefill)
+        self._pass_time(self._now + self._hardware.duration_s(step))
+        self._ledger.token(step.emitted, self._now)
+        for ended in step.ended:
+            self._close(ended.id, ended.reason)
+
+    def _skip_ahead(self, step: Step) -> None:
+        """Play the steps that only repeat the last one, each longer by the context that the one before added.
+
+        A step that starts when a client has acted must see it, so the last one played starts before that.
+        """
+        quiet = self._engine.quiet_steps()
+        acts = self._due[0][0] + self._hardware.latency_s if self._due else math.inf
+        until = min(acts, self._options.until_s)
+        decode_s, sequences, context = self._hardware.decode_s, len(step.decode), step.decode_context
+        now = self._now
+        times: list[float] = []
+        longest_s, at_s = 0.0, now
+        while len(times) < quiet and now < until:
+            context += sequences
+            then = now + decode_s(sequences, context)
+            if then - now >= self._options.freeze_after_s:
+                break
+            if then - now > longest_s:
+                longest_s, at_s = then - now, now
+            now = then
+            times.append(now)
+        if times:
+            self._events += 1
+            self._steps += len(times)
+            self._engine.repeat(len(times))
+            self._pass_time(now)
+            self._ledger.tokens(step.decode, times, longest_s, at_s)
+
+    def _pass_time(self, until: float) -> None:
+        """Move the clock. What fills the engine is averaged over time, as if it changed linearly."""
+        before, self._load = self._load, self._engine.load
+        half = (until - self._now) / 2
+        self._written += half * (before.written + self._load.written)
+        self._taken += half * (before.taken + self._load.taken)
+        self._running += half * (before.running + self._load.running)
+        self._inside += 2 * half * len(self._ledger)
+        self._now = until
+
+    def _close(self, request_id: int, ending: Ending) -> None:
+        self._ledger.close(request_id, self._now, ending)
+        self._next_turn()
+        if self._options.progress is not None and len(self._ledger.results) % _PROGRESS_EVERY == 0:
+            self._options.progress(len(self._ledger.results))
