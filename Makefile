@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test test-matrix test-frameworks lint bench format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/midstream demo
@@ -16,6 +16,12 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+test-matrix: $(VENV)/.installed-dev
+	$(BIN)/python tests/matrix.py
+
+test-frameworks: $(VENV)/.installed-dev
+	$(BIN)/python tests/run_frameworks.py
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks

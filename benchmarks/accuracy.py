@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +31,7 @@ import openai
 from openai import AsyncOpenAI, OpenAI
 from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
 from benchmarks.certificate import make_certificate
 from midstream.lab.wire import CUT, Script, WireServer
@@ -84,7 +85,7 @@ class Condition:
 
 
 def is_output(data: str) -> bool:
-    return '"content": "word' in data or "tool_calls" in data and "finish_reason\": null" in data
+    return '"content": "word' in data or ("tool_calls" in data and 'finish_reason": null' in data)
 
 
 CONDITIONS = [
@@ -104,7 +105,9 @@ CONDITIONS = [
     Condition("a thread that hogs it, no freeze", answer(STEP_S), hog=True),
     Condition("keep-alive comments during the freeze", answer(during=every(0.3, PING))),
     Condition("ping data frames during it", answer(during=every(0.3, "event: ping\n" + frame({"type": "ping"})))),
-    Condition("busy during a freeze with comments", answer(during=every(0.3, PING)), busy=lambda n: 2.6 if n == 20 else 0),
+    Condition(
+        "busy during a freeze with comments", answer(during=every(0.3, PING)), busy=lambda n: 2.6 if n == 20 else 0
+    ),
     Condition("role chunk early, long prefill", [(0.05, role()), *((1.5 + at, data) for at, data in answer())]),
     Condition("usage tail late", [*answer()[:-2], (6.0, usage(9, 40)), (6.0, DONE)]),
     Condition(
@@ -154,9 +157,13 @@ def _serve(script: Script, tls: tuple[str, str] | None, pipe: Any) -> None:
 
 
 @contextlib.contextmanager
-def served(script: Script, tls: tuple[str, str] | None) -> Iterator[tuple[str, Callable[[], list[list[float]]]]]:
+def served(
+    script: Script, tls: tuple[str, str] | None
+) -> Iterator[tuple[str, Callable[[], list[list[float]]]]]:
     ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(script, tls, theirs), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(script, tls, theirs), daemon=True
+    )
     server.start()
     theirs.close()
     base_url = ours.recv()
@@ -179,7 +186,7 @@ def truth(script: Script, sent: list[float], ended: float) -> float:
     finished = any('"finish_reason": "' in data for _, data in script[: len(sent)])
     if not finished:
         moments.append(ended)
-    return max(later - earlier for earlier, later in zip(moments, moments[1:], strict=False))
+    return max(later - earlier for earlier, later in pairwise(moments))
 
 
 # The readers
@@ -203,10 +210,8 @@ class Loop:
 
 def read_sync(client: OpenAI, condition: Condition, loop: Loop) -> None:
     with client.chat.completions.create(model="m", messages=[], stream=True) as stream:
-        outputs = 0
-        for seen in stream:
+        for outputs, seen in enumerate(stream, 1):
             loop.chunk(seen)
-            outputs += 1
             busy = condition.busy(outputs)
             if busy:
                 time.sleep(busy)
@@ -228,7 +233,9 @@ async def read_async(client: AsyncOpenAI, condition: Condition, loop: Loop) -> N
 
 
 async def run_async(client: AsyncOpenAI, condition: Condition, loop: Loop) -> None:
-    reading: list[Awaitable[None]] = [read_async(client, condition, loop if n == 0 else Loop()) for n in range(condition.streams)]
+    reading: list[Awaitable[None]] = [
+        read_async(client, condition, loop if n == 0 else Loop()) for n in range(condition.streams)
+    ]
     if condition.block is not None:
         begin, length = condition.block
         asyncio.get_running_loop().call_later(begin, lambda: time.sleep(length))
@@ -258,7 +265,9 @@ def measure(condition: Condition, kind: str, tls: tuple[str, str]) -> Measured:
             verify = not condition.tls
             loop = Loop()
             if kind == "sync":
-                client: Any = OpenAI(**options, http_client=http_client(OpenAI, verify, options.get("timeout")))
+                client: Any = OpenAI(
+                    **options, http_client=http_client(OpenAI, verify, options.get("timeout"))
+                )
                 seen = collect(client, freeze_after_s=FREEZE_AFTER_S)
                 threads = [
                     threading.Thread(target=attempt, args=(client, condition, loop if n == 0 else Loop()))
@@ -270,17 +279,29 @@ def measure(condition: Condition, kind: str, tls: tuple[str, str]) -> Measured:
                     thread.join()
                 client.close()
             else:
-                client = AsyncOpenAI(**options, http_client=http_client(AsyncOpenAI, verify, options.get("timeout")))
+                client = AsyncOpenAI(
+                    **options, http_client=http_client(AsyncOpenAI, verify, options.get("timeout"))
+                )
                 seen = collect(client, freeze_after_s=FREEZE_AFTER_S)
                 asyncio.run(run_async(client, condition, loop))
             seen.flush()
-            worst = max(seen.records, key=lambda record: abs((record.wire_gap_s or record.max_gap_s or 0) - FREEZE_S))
+            worst = max(
+                seen.records, key=lambda record: abs((record.wire_gap_s or record.max_gap_s or 0) - FREEZE_S)
+            )
             truths = [truth(condition.script, times, times[0] - 0.05 + worst.duration_s) for times in sent()]
             true = min(truths, key=lambda value: abs(value - (worst.wire_gap_s or worst.max_gap_s or 0)))
     finally:
         stop.set()
         OpenAIInstrumentor().uninstrument()
-    return Measured(true, worst.max_gap_s, worst.wire_gap_s, worst.freezes, worst.hidden, loop.longest, otel_longest(reader))
+    return Measured(
+        true,
+        worst.max_gap_s,
+        worst.wire_gap_s,
+        worst.freezes,
+        worst.hidden,
+        loop.longest,
+        otel_longest(reader),
+    )
 
 
 def attempt(client: OpenAI, condition: Condition, loop: Loop) -> None:
@@ -304,6 +325,7 @@ def otel_longest(reader: InMemoryMetricReader) -> float | None:
         for metric in scope.metrics
         if metric.name == "gen_ai.client.operation.time_per_output_chunk"
         for point in metric.data.data_points
+        if isinstance(point, HistogramDataPoint)
     ]
     return max(points, default=None)
 
@@ -324,7 +346,9 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     logging.getLogger("midstream").setLevel(logging.ERROR)
     rows: list[dict[str, Any]] = []
-    print("| condition | kind | truth | max_gap | wire_gap | best is off by | three-line loop | OTel | freezes, hidden |")
+    print(
+        "| condition | kind | truth | max_gap | wire_gap | best is off by | three-line loop | OTel | freezes, hidden |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     with TemporaryDirectory() as folder:
         tls = make_certificate(Path(folder))
@@ -354,11 +378,25 @@ def summarise(rows: list[dict[str, Any]]) -> None:
         return sum(row[name] is None or abs(row[name] - row["truth"]) > 0.25 for row in rows)
 
     print()
-    print(f"worst best estimate: {max(row['off'] for row in rows) * 1000:.0f} ms off, median {statistics.median(row['off'] for row in rows) * 1000:.0f} ms")
-    missed = [f"{row['condition']} ({row['kind']})" for row in rows if row["truth"] >= FREEZE_AFTER_S and not row["freezes"] + row["hidden"]]
-    false = [f"{row['condition']} ({row['kind']})" for row in rows if row["truth"] < FREEZE_AFTER_S and row["freezes"] + row["hidden"]]
+    print(
+        f"best estimate: off by {max(row['off'] for row in rows) * 1000:.0f} ms at worst, "
+        f"{statistics.median(row['off'] for row in rows) * 1000:.0f} ms in the median"
+    )
+    missed = [
+        f"{row['condition']} ({row['kind']})"
+        for row in rows
+        if row["truth"] >= FREEZE_AFTER_S and not row["freezes"] + row["hidden"]
+    ]
+    false = [
+        f"{row['condition']} ({row['kind']})"
+        for row in rows
+        if row["truth"] < FREEZE_AFTER_S and row["freezes"] + row["hidden"]
+    ]
     print(f"missed freezes: {missed or 'none'}; false freezes: {false or 'none'}")
-    print(f"wrong by more than 0.25 s, of {len(rows)}: three-line loop {wrong('loop')}, OTel {wrong('otel')}, max_gap {wrong('max_gap')}, wire_gap {wrong('wire_gap')}")
+    print(
+        f"wrong by more than 0.25 s, of {len(rows)}: three-line loop {wrong('loop')}, OTel {wrong('otel')}, "
+        f"max_gap {wrong('max_gap')}, wire_gap {wrong('wire_gap')}"
+    )
 
 
 if __name__ == "__main__":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from inspect import isawaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openai import AsyncOpenAI, OpenAI
 
 from midstream.testing import Collected, ManualClock, Script, collect, scripted, scripted_async
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -44,11 +47,11 @@ class Answer:
         response = self.raw.response
         await settled(response.aclose() if hasattr(self.raw, "__aiter__") else response.close())
 
-    async def __aenter__(self) -> Answer:
+    async def __aenter__(self) -> Self:
         await settled((getattr(self.raw, "__aenter__", None) or self.raw.__enter__)())
         return self
 
-    async def __aexit__(self, *exc: Any) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await settled((getattr(self.raw, "__aexit__", None) or self.raw.__exit__)(*exc))
 
 
@@ -65,7 +68,9 @@ class Client:
         return Answer(await settled(self.sdk.chat.completions.create(**ASK, stream=True, **request)))
 
     async def raw(self, **request: Any) -> Any:
-        return await settled(self.sdk.chat.completions.with_raw_response.create(**ASK, stream=True, **request))
+        return await settled(
+            self.sdk.chat.completions.with_raw_response.create(**ASK, stream=True, **request)
+        )
 
     @asynccontextmanager
     async def streaming_response(self) -> AsyncIterator[Answer]:
@@ -75,7 +80,11 @@ class Client:
 
     @asynccontextmanager
     async def helper(self) -> AsyncIterator[Answer]:
-        chat = self.sdk.chat.completions if hasattr(self.sdk.chat.completions, "stream") else self.sdk.beta.chat.completions
+        chat = (
+            self.sdk.chat.completions
+            if hasattr(self.sdk.chat.completions, "stream")
+            else self.sdk.beta.chat.completions
+        )
         manager = chat.stream(**ASK)
         async with both(manager) as events:
             yield Answer(events)

@@ -226,7 +226,8 @@ CASES = [
     ),
     Case(
         "choices and usage of the wrong type",
-        [(1, frame({"choices": None})), (1, frame({"choices": "x", "usage": "lots"})), (1, frame({"choices": [None, 3]})),
+        [(1, frame({"choices": None})), (1, frame({"choices": "x", "usage": "lots"})),
+         (1, frame({"choices": [None, 3]})),
          (1, frame({"choices": [{"delta": "x", "finish_reason": 3}], "usage": {"prompt_tokens": "3"}})),
          (1, frame({"choices": [{"delta": {"tool_calls": "x"}}], "usage": {"completion_tokens": -3}})),
          (2, text("a")), (3, text("b", usage={"completion_tokens": True, "prompt_tokens": 1.5}))],
@@ -279,7 +280,7 @@ CASES = [
         "max_completion_tokens wins over max_tokens",
         [*PLAIN, (2, finish()), (2, usage(1, 50))],
         {"token_limit": 50, "limit_hit": True},
-        request={"max_tokens": 100, "max_completion_tokens": 50},
+        request={"max_tokens": 100, "extra_body": {"max_completion_tokens": 50}},  # old SDKs do not know it
     ),
     Case(
         "a limit of -1 is none",
@@ -315,7 +316,8 @@ CASES = [
     ),
     Case(
         "usage of several choices is a sum, and reaches the limit together or by word",
-        [(1, text("a")), (1, text("b", index=1)), (2, finish("length")), (2, finish("length", index=1)), (2, usage(5, 24))],
+        [(1, text("a")), (1, text("b", index=1)), (2, finish("length")), (2, finish("length", index=1)),
+         (2, usage(5, 24))],
         {"token_limit": 12, "limit_hit": True},
         request={"n": 2, "max_tokens": 12},
     ),
@@ -361,7 +363,8 @@ def test_record_shows_what_the_server_did(case: Case, kind: str) -> None:
     record = client.seen.record
     shown = {name: getattr(record, name) for name in case.record}
     assert shown == {
-        name: pytest.approx(value) if isinstance(value, float) else value for name, value in case.record.items()
+        name: pytest.approx(value) if isinstance(value, float) else value
+        for name, value in case.record.items()
     }
     assert (raised is None) == (case.raises is None)
     assert raised is None or raised in str(case.raises).split("|")

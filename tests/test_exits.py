@@ -14,7 +14,14 @@ from harness import Answer, Client, a_client, stream_of
 from midstream.testing import CUT, DONE, SILENCE, ManualClock, Script, finish, frame, role, text
 
 # Content at 1 s and 2 s, then silence until 10 s: every exit that leaves at a chunk leaves at 2 s.
-ANSWER: Script = [(0.5, role()), (1, text("a")), (2, text("b")), (10, text("c")), (10.5, finish()), (10.5, DONE)]
+ANSWER: Script = [
+    (0.5, role()),
+    (1, text("a")),
+    (2, text("b")),
+    (10, text("c")),
+    (10.5, finish()),
+    (10.5, DONE),
+]
 
 
 class Stop(Exception):
@@ -277,4 +284,3 @@ def test_table_of_exits_is_what_the_closing_of_a_stream_can_be() -> None:
     assert {exit_.outcome for exit_ in EXITS} | {"cancelled"} == {
         "completed", "no_finish", "left_early", "cancelled", "timeout", "error", "empty", "unread",
     }  # fmt: skip
-

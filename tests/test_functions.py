@@ -36,7 +36,10 @@ def ask(client: Any) -> Any:
 
 
 async def words(stream: Any) -> list[str]:
-    return [chunk if isinstance(chunk, str) else chunk.choices[0].delta.content or "" async for chunk in Answer(stream)]
+    return [
+        chunk if isinstance(chunk, str) else chunk.choices[0].delta.content or ""
+        async for chunk in Answer(stream)
+    ]
 
 
 def sync_forms(client: Any) -> dict[str, Callable[[], Any]]:
@@ -175,7 +178,7 @@ def test_factory_of_clients(kind: str) -> None:
     """What a factory returns is the client itself, monitored, however often it is made."""
     clock = ManualClock()
     seen = collect(clock=clock)
-    made = [unmonitored(kind.split()[0], clock) for _ in range(2)]
+    made = [unmonitored(kind.split(maxsplit=1)[0], clock) for _ in range(2)]
 
     async def slowly() -> Any:
         return made.pop(0)
@@ -200,7 +203,9 @@ def test_stream_that_existed_before_is_followed_from_now_on(kind: str) -> None:
     seen = collect(clock=clock)
 
     async def use() -> list[str]:
-        stream = await settled(unmonitored(kind, clock).chat.completions.create(**ASK, stream=True, max_tokens=9))
+        stream = await settled(
+            unmonitored(kind, clock).chat.completions.create(**ASK, stream=True, max_tokens=9)
+        )
         clock.advance(0.5)
         assert seen.monitor(stream) is stream
         assert seen.monitor(stream) is stream
@@ -230,7 +235,7 @@ def test_stream_made_in_a_function_can_be_left_early(kind: str) -> None:
 
 @KINDS
 def test_functions_inside_one_another_count_once(kind: str) -> None:
-    """Each layer of an application may be monitored: there is one record, and the innermost function's settings hold."""
+    """Each layer of an application may be monitored: there is one record, by the innermost function's settings."""
     clock = ManualClock()
     outer, inner = collect(clock=clock), collect(clock=clock)
     tell = inner.monitor(form(kind, "yields_text", unmonitored(kind, clock)))
@@ -265,19 +270,26 @@ def test_answers_without_a_model_inside_are_timed_as_they_are(kind: str) -> None
 
     @seen.monitor
     async def count_async() -> AsyncIterator[str]:
-        for chunk in count.__wrapped__():  # type: ignore[attr-defined]  # as `functools.wraps` leaves it
+        for chunk in count.__wrapped__():
             yield chunk
 
     asyncio.run(words((count if kind == "sync" else count_async)()))
     record = seen.record
-    assert (record.operation, record.provider, record.request_model, record.server_address) == ("other", "", "", "")
+    assert (record.operation, record.provider, record.request_model, record.server_address) == (
+        "other",
+        "",
+        "",
+        "",
+    )
     assert (record.outcome, record.finish_reasons) == ("no_finish", ())
     assert (record.chunks, record.content_chunks, record.max_gap_s, record.freezes) == (4, 3, 6.0, 1)
     assert (record.time_to_first_content_s, record.duration_s) == (1.0, 9.0)
     assert record.attributes == {"team": "search"}
 
 
-@pytest.mark.parametrize("result", [None, 7, "text", b"bytes", ["a", "b"], {"a": 1}, ("a",), range(3), object()], ids=repr)
+@pytest.mark.parametrize(
+    "result", [None, 7, "text", b"bytes", ["a", "b"], {"a": 1}, ("a",), range(3), object()], ids=repr
+)
 def test_results_that_are_no_streams_are_handed_on(result: Any) -> None:
     """What a function returns is touched only if it streams."""
     seen = collect(clock=ManualClock())
@@ -360,9 +372,9 @@ class Speaker:
 
 def test_functions_are_pickled_by_name_and_copied_by_reference() -> None:
     """A process pool, or a framework that copies its tools, takes a monitored function like any other."""
-    assert pickle.loads(pickle.dumps(at_module_level)) is at_module_level
+    assert pickle.loads(pickle.dumps(at_module_level)) is at_module_level  # noqa: S301 - our own
     assert copy.copy(at_module_level) is copy.deepcopy(at_module_level) is at_module_level
-    assert list(pickle.loads(pickle.dumps(Speaker().speak))()) == ["hello"]
+    assert list(pickle.loads(pickle.dumps(Speaker().speak))()) == ["hello"]  # noqa: S301
 
 
 def test_call_that_does_not_fit_fails_at_once() -> None:

@@ -27,6 +27,7 @@ from midstream.testing import (
     text,
     usage,
 )
+from needs import needs_responses
 
 ANSWER: Script = [(1, role()), (2, text("a")), (3, text("b")), (4, finish()), (4, DONE)]
 KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
@@ -36,14 +37,16 @@ def plain(kind: str, script: Script, **options: Any) -> Any:
     """A client that nobody monitors."""
     if kind == "sync":
         return OpenAI(api_key="none", max_retries=0, http_client=scripted(script, ManualClock()), **options)
-    return AsyncOpenAI(api_key="none", max_retries=0, http_client=scripted_async(script, ManualClock()), **options)
+    return AsyncOpenAI(
+        api_key="none", max_retries=0, http_client=scripted_async(script, ManualClock()), **options
+    )
 
 
 async def everything(client: Any) -> tuple[list[Any], str | None]:
     chunks: list[Any] = []
     try:
         async for chunk in Answer(await settled(client.chat.completions.create(**ASK, stream=True))):
-            chunks.append(chunk)
+            chunks.append(chunk)  # noqa: PERF401 - what came before an exception counts
     except Exception as exc:
         return chunks, f"{type(exc).__module__}.{type(exc).__qualname__}: {exc}"
     return chunks, None
@@ -52,7 +55,14 @@ async def everything(client: Any) -> tuple[list[Any], str | None]:
 @KINDS
 @pytest.mark.parametrize(
     "script",
-    [ANSWER, ANSWER[:3], [(1, frame({"error": "boom"}))], [(1, "data: x\n\n")], [(1, text("a")), (2, CUT)], []],
+    [
+        ANSWER,
+        ANSWER[:3],
+        [(1, frame({"error": "boom"}))],
+        [(1, "data: x\n\n")],
+        [(1, text("a")), (2, CUT)],
+        [],
+    ],
     ids=["whole", "cut short", "error event", "broken frame", "broken connection", "empty"],
 )
 def test_chunks_and_exceptions_are_the_same_as_without_us(kind: str, script: Script) -> None:
@@ -365,7 +375,11 @@ def test_parse_to_a_stream_type_is_monitored() -> None:
 
 
 RESPONSE_EVENTS: Script = [
-    (0.1, "event: response.created\n" + frame({"type": "response.created", "response": {"id": "r", "model": "served"}})),
+    (
+        0.1,
+        "event: response.created\n"
+        + frame({"type": "response.created", "response": {"id": "r", "model": "served"}}),
+    ),
     (1, frame({"type": "response.reasoning_text.delta", "delta": "hm"})),
     (2, frame({"type": "keepalive"})),
     (8, frame({"type": "response.output_text.delta", "delta": "a"})),
@@ -392,6 +406,7 @@ RESPONSE_EVENTS: Script = [
 ]
 
 
+@needs_responses
 @KINDS
 def test_responses_api_is_read_by_its_event_types(kind: str) -> None:
     """Created and keep-alive events are no content; the terminal event tells finish, limit and usage."""
@@ -412,6 +427,7 @@ def test_responses_api_is_read_by_its_event_types(kind: str) -> None:
     assert (record.time_to_first_chunk_s, record.time_to_first_content_s) == (0.1, 1.0)
 
 
+@needs_responses
 @KINDS
 @pytest.mark.parametrize(
     ("event", "outcome", "error_type", "reasons"),
@@ -455,7 +471,9 @@ def test_legacy_completions_are_followed(kind: str) -> None:
     """Their text stands in the choice itself."""
 
     def piece(content: str, reason: str = "") -> str:
-        return frame({"id": "c", "model": "m", "choices": [{"index": 0, "text": content, "finish_reason": reason}]})
+        return frame(
+            {"id": "c", "model": "m", "choices": [{"index": 0, "text": content, "finish_reason": reason}]}
+        )
 
     client = a_client(kind, [(1, piece("a")), (4, piece("b", "length")), (4, DONE)], ManualClock())
 

@@ -19,6 +19,7 @@ from midstream.lab.library import read_recordings
 from midstream.lab.recording import PATHS, Recording
 from midstream.lab.replay import replayer
 from midstream.lab.server import serve
+from needs import needs_responses
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
@@ -95,6 +96,7 @@ def test_a_completions_client_receives_what_was_recorded(client: OpenAI) -> None
     assert received[-2].choices[0].finish_reason == "length"
 
 
+@needs_responses
 def test_a_responses_client_receives_what_was_recorded(client: OpenAI) -> None:
     """Responses are served at their own path, with their event names."""
     received = list(client.responses.create(model="vllm_responses", input="", stream=True))

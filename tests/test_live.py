@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+import midstream
 from harness import ASK, Answer, settled
 from midstream import _guard
 from midstream.lab.wire import CUT, Script, WireServer
@@ -49,11 +50,13 @@ def watchers() -> list[threading.Thread]:
 
 
 @KINDS
-def test_freeze_is_told_while_it_lasts(kind: str, server: WireServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_freeze_is_told_while_it_lasts(
+    kind: str, server: WireServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """Hook, log and roster know of the freeze before the chunk that ends it."""
     told: list[tuple[float, bool]] = []
     client, seen = real(
-        kind, server, on_freeze=lambda _: told.append((time.monotonic(), seen.streams()[0].frozen))
+        kind, server, on_freeze=lambda _: told.append((time.monotonic(), midstream.streams()[0].frozen))
     )
 
     with caplog.at_level(logging.WARNING, logger="midstream"):
@@ -63,7 +66,9 @@ def test_freeze_is_told_while_it_lasts(kind: str, server: WireServer, caplog: py
     ((moment, frozen),) = told
     assert sent[1] + 0.25 < moment < sent[2]
     assert frozen
-    assert [record.getMessage()[:42] for record in caplog.records] == ["stream froze: nothing from m at 127.0.0.1:"]
+    assert [record.getMessage()[:42] for record in caplog.records] == [
+        "stream froze: nothing from m at 127.0.0.1:"
+    ]
     assert seen.freezes[0].gap_s == pytest.approx(0.3, abs=0.25)
     assert seen.thaws[0].gap_s == pytest.approx(1.2, abs=0.15)
     assert (seen.record.freezes, seen.record.outcome) == (1, "completed")
@@ -247,7 +252,8 @@ def test_one_client_shared_by_many_threads(server: WireServer) -> None:
     """Twenty threads on one client: twenty records, none mixed up."""
     client, seen = real("sync", server, freeze_after_s=0.5)
     threads = [
-        threading.Thread(target=lambda: list(client.chat.completions.create(**ASK, stream=True))) for _ in range(20)
+        threading.Thread(target=lambda: list(client.chat.completions.create(**ASK, stream=True)))
+        for _ in range(20)
     ]
     for thread in threads:
         thread.start()
@@ -349,7 +355,8 @@ from openai import OpenAI
 import midstream
 def client(name):
     return midstream.monitor(OpenAI(api_key="none", base_url=sys.argv[1]), freeze_after_s=0.3,
-        on_freeze=lambda f: print(name, "froze", flush=True), on_end=lambda r: print(name, r.outcome, r.chunks, flush=True))
+        on_freeze=lambda f: print(name, "froze", flush=True),
+        on_end=lambda r: print(name, r.outcome, r.chunks, flush=True))
 ours = client("parent")
 stream = ours.chat.completions.create(model="m", messages=[], stream=True)
 next(stream)
@@ -364,7 +371,11 @@ list(stream)
         server.base_url,
     )
     lines = out.splitlines()
-    assert [line for line in lines if line.startswith("child")] == ["child 0", "child froze", "child completed 4"]
+    assert [line for line in lines if line.startswith("child")] == [
+        "child 0",
+        "child froze",
+        "child completed 4",
+    ]
     assert "parent completed 4" in lines
     assert "parent froze" not in lines or lines.count("parent froze") == 1
 
@@ -385,4 +396,18 @@ def test_failure_of_ours_is_logged_once_and_stays_ours(
         "midstream: the request failed with TypeError; your stream is unaffected",
         "midstream: the stream failed with TypeError; your stream is unaffected",
     ]
+    client.close()
+
+
+def test_hooks_thread_ends_with_the_streams_of_its_own_monitor(server: WireServer) -> None:
+    """A monitor that has nothing to do any more has no thread, though others still stream."""
+    client, _ = real("sync", server)
+    others = client.chat.completions.create(**ASK, stream=True)
+    next(others)
+    for _ in range(5):
+        collect(one := client.with_options())
+        one.chat.completions.create(**ASK, stream=True).close()
+
+    until(lambda: [thread.name for thread in threading.enumerate()].count("midstream-hooks") == 1)
+    others.close()
     client.close()

@@ -13,11 +13,11 @@ from openai import AsyncOpenAI, OpenAI
 
 from harness import ASK, a_client
 from midstream._attribution import Attribution
+from midstream._chunks import TEXT
 from midstream._group import shared
 from midstream._heartbeat import BEAT_S, heartbeat
 from midstream._model import Call
 from midstream._session import Session, suspect
-from midstream._chunks import TEXT
 from midstream.lab.wire import Script, WireServer
 from midstream.testing import DONE, PING, Collected, ManualClock, collect, finish, text, usage
 from waiting import until
@@ -30,7 +30,9 @@ FROZEN: Script = [*BEFORE, *AFTER, *END]  # silent from 0.5 s to 1.55 s
 SMOOTH: Script = [(0.05 * n, text("word ")) for n in range(1, 31)] + [(1.6, finish()), (1.6, DONE)]
 
 
-def stream_over(kind: str, script: Script, busy: dict[int, float], block: tuple[float, float] | None = None) -> Collected:
+def stream_over(
+    kind: str, script: Script, busy: dict[int, float], block: tuple[float, float] | None = None
+) -> Collected:
     """Read `script` from a real server; the caller is busy for so many seconds after his n-th chunk."""
     with WireServer(script) as wire:
         client: Any = (OpenAI if kind == "sync" else AsyncOpenAI)(api_key="none", base_url=wire.base_url)
@@ -67,7 +69,9 @@ def test_freeze_while_the_caller_is_busy_is_hidden_and_measured(kind: str) -> No
     assert record.max_gap_s == pytest.approx(0.05, abs=0.15)
     assert record.wire_gap_s == pytest.approx(1.05, abs=0.15)
     assert (record.freezes, record.hidden) == (0, 1)
-    assert [(freeze.hidden, round(freeze.gap_s, 1)) for freeze in seen.freezes] == [(True, pytest.approx(1.05, abs=0.2))]
+    (freeze,) = seen.freezes
+    assert freeze.hidden
+    assert freeze.gap_s == pytest.approx(1.05, abs=0.2)
 
 
 @KINDS
@@ -87,8 +91,8 @@ def test_slow_consumer_of_a_smooth_server_sees_no_freeze(kind: str) -> None:
 
     assert (record.freezes, record.hidden) == (0, 0)
     assert record.max_hold_s == pytest.approx(1.0, abs=0.25)
-    assert record.max_gap_s < 0.3
-    assert record.wire_gap_s < 0.5
+    assert record.max_gap_s == pytest.approx(0, abs=0.3)
+    assert record.wire_gap_s == pytest.approx(0, abs=0.5)
 
 
 @pytest.mark.parametrize("block", [(0.3, 1.0), (0.1, 1.4)])
@@ -97,7 +101,7 @@ def test_blocked_loop_is_no_freeze(block: tuple[float, float]) -> None:
     record = stream_over("async", SMOOTH, {}, block).record
 
     assert (record.freezes, record.hidden) == (0, 0)
-    assert record.max_gap_s < 0.4
+    assert record.max_gap_s == pytest.approx(0, abs=0.4)
     assert record.loop_blocked_s == pytest.approx(block[1], abs=0.4)
 
 
@@ -250,9 +254,19 @@ def at_gap(gap: float, server: str = "a", *, tail: bool = False) -> Session:
         ([at_gap(0.1, tail=True), at_gap(5.1)], True),
         ([at_gap(0.1)] + [at_gap(5.0)] * 4, True),
     ],
-    ids=["alone", "all together", "one goes on", "other servers only", "other server goes on", "one is done", "most"],
+    ids=[
+        "alone",
+        "all together",
+        "one goes on",
+        "other servers only",
+        "other server goes on",
+        "one is done",
+        "most",
+    ],
 )
-def test_freeze_is_shared_if_the_servers_other_streams_are_silent(others: list[Session], expected: bool) -> None:
+def test_freeze_is_shared_if_the_servers_other_streams_are_silent(
+    others: list[Session], expected: bool
+) -> None:
     """Streams of the same server in mid-answer tell the engine's silence from one stream's."""
     session = at_gap(5.0)
 
@@ -270,7 +284,9 @@ def test_freeze_is_shared_if_the_servers_other_streams_are_silent(others: list[S
         (50, None, 0.02, "unknown"),
     ],
 )
-def test_tokens_after_a_silence_tell_what_it_was(before: int, after: int | None, pace: float | None, expected: str) -> None:
+def test_tokens_after_a_silence_tell_what_it_was(
+    before: int, after: int | None, pace: float | None, expected: str
+) -> None:
     """One token after six seconds: nothing was made. Three hundred: they were made and held back."""
     assert suspect(6.0, before, after, pace) == expected
 
@@ -298,11 +314,14 @@ def test_record_tells_a_stall_from_withheld_output(kind: str, jump: int, expecte
 
 def test_two_streams_that_freeze_together_say_so() -> None:
     """Their hooks and their records tell that the server was silent for both."""
-    with WireServer([(0.05, text("a")), (0.1, text("b")), (1.3, text("c")), (1.3, finish()), (1.3, DONE)]) as wire:
+    with WireServer(
+        [(0.05, text("a")), (0.1, text("b")), (1.3, text("c")), (1.3, finish()), (1.3, DONE)]
+    ) as wire:
         client = OpenAI(api_key="none", base_url=wire.base_url)
         seen = collect(client, freeze_after_s=0.5)
         readers = [
-            threading.Thread(target=lambda: list(client.chat.completions.create(**ASK, stream=True))) for _ in range(3)
+            threading.Thread(target=lambda: list(client.chat.completions.create(**ASK, stream=True)))
+            for _ in range(3)
         ]
         for reader in readers:
             reader.start()
@@ -313,5 +332,3 @@ def test_two_streams_that_freeze_together_say_so() -> None:
 
     assert [record.shared for record in seen.records] == [1, 1, 1]
     assert all(freeze.shared for freeze in seen.freezes)
-
-

@@ -4,4 +4,14 @@ from midstream._api import instrument, monitor, streams, uninstrument
 from midstream._model import Freeze, OpenStream, Outcome, StreamRecord
 from midstream.setup import setup
 
-__all__ = ["Freeze", "OpenStream", "Outcome", "StreamRecord", "instrument", "monitor", "setup", "streams", "uninstrument"]
+__all__ = [
+    "Freeze",
+    "OpenStream",
+    "Outcome",
+    "StreamRecord",
+    "instrument",
+    "monitor",
+    "setup",
+    "streams",
+    "uninstrument",
+]

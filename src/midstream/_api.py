@@ -29,11 +29,11 @@ class Decorator(Protocol):
 def monitor(
     obj: T,
     *,
-    freeze_after_s: float | None | Unset = ...,
+    freeze_after_s: float | Unset | None = ...,
     on_freeze: Hook | None = ...,
     on_thaw: Hook | None = ...,
     on_end: EndHook | None = ...,
-    attributes: Mapping[str, str] | None | Unset = ...,
+    attributes: Mapping[str, str] | Unset | None = ...,
     include_usage: bool | Unset = ...,
     meter_provider: MeterProvider | None = ...,
 ) -> T: ...
@@ -42,11 +42,11 @@ def monitor(
 @overload
 def monitor(
     *,
-    freeze_after_s: float | None | Unset = ...,
+    freeze_after_s: float | Unset | None = ...,
     on_freeze: Hook | None = ...,
     on_thaw: Hook | None = ...,
     on_end: EndHook | None = ...,
-    attributes: Mapping[str, str] | None | Unset = ...,
+    attributes: Mapping[str, str] | Unset | None = ...,
     include_usage: bool | Unset = ...,
     meter_provider: MeterProvider | None = ...,
 ) -> Decorator: ...
@@ -55,11 +55,11 @@ def monitor(
 def monitor(
     obj: Any = UNSET,
     *,
-    freeze_after_s: float | None | Unset = UNSET,
+    freeze_after_s: float | Unset | None = UNSET,
     on_freeze: Hook | None = None,
     on_thaw: Hook | None = None,
     on_end: EndHook | None = None,
-    attributes: Mapping[str, str] | None | Unset = UNSET,
+    attributes: Mapping[str, str] | Unset | None = UNSET,
     include_usage: bool | Unset = UNSET,
     meter_provider: MeterProvider | None = None,
 ) -> Any:
@@ -78,8 +78,8 @@ def monitor(
 
     `freeze_after_s`: server silence in seconds from which a gap is a freeze (default 5, None switches freezes off).
     `on_freeze`, `on_thaw`: called with a `Freeze` when a stream freezes, while it lasts, and when it goes on.
-    `on_end`: called with the `StreamRecord` of every stream, exactly once. Hooks run on a thread of their own; what they
-    raise is logged once and changes nothing for the caller.
+    `on_end`: called with the `StreamRecord` of every stream, exactly once. Hooks run on a thread of their own; what
+    they raise is logged once and changes nothing for the caller.
     `attributes`: a few fixed attributes for the metrics, such as `{"team": "search"}`.
     `include_usage`: ask the server for token counts where the caller did not decide; the extra chunk stays hidden.
     `meter_provider`: where the metrics go, by default the global one.
@@ -105,11 +105,11 @@ def monitor(
 
 def instrument(
     *,
-    freeze_after_s: float | None | Unset = UNSET,
+    freeze_after_s: float | Unset | None = UNSET,
     on_freeze: Hook | None = None,
     on_thaw: Hook | None = None,
     on_end: EndHook | None = None,
-    attributes: Mapping[str, str] | None | Unset = UNSET,
+    attributes: Mapping[str, str] | Unset | None = UNSET,
     include_usage: bool | Unset = UNSET,
     meter_provider: MeterProvider | None = None,
 ) -> None:

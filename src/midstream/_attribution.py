@@ -1,7 +1,7 @@
 """Whose silence: how much of a wait was the server's, and what the server did while the caller looked elsewhere.
 
-Three observers, asked only when a wait or a hold is long enough to matter: the heartbeat of the event loop, the process's
-own watcher (which stands still when everything does), and the wire clock.
+Three observers, asked only when a wait or a hold is long enough to matter: the heartbeat of the event loop, the
+process's own watcher (which stands still when everything does), and the wire clock.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ class Attribution:
         known = [moment for moment in (stalled, blocked) if moment is not None]
         return min(known) if known else None
 
-    def _arrival(self, session: Session, wire: WireClock, arrival: float, *, blocked: bool, now: float) -> float:
+    def _arrival(
+        self, session: Session, wire: WireClock, arrival: float, *, blocked: bool, now: float
+    ) -> float:
         sample = wire.sample()
         if sample is None:
             return arrival
@@ -167,7 +169,9 @@ class Attribution:
         gap = session.open_gap(now)
         if gap < self.candidate_s:
             return now + self.candidate_s - gap
-        if self._silence.last is None or (self._pulse is None and now - self._silence.last.at > self.candidate_s):
+        if self._silence.last is None or (
+            self._pulse is None and now - self._silence.last.at > self.candidate_s
+        ):
             self._sample(session, now, nothing_new=True)
         # A loop may block in the middle of a wait, and then somebody must look in its place.
         return now + (BEAT_S if self._pulse is not None else self.candidate_s)

@@ -201,7 +201,9 @@ def _said(value: Any) -> bool:
 
 
 def _is_call_delta(call: Any) -> bool:
-    return _said(_get(call, "id")) or _is_function(_get(call, "function")) or _is_function(_get(call, "custom"))
+    return (
+        _said(_get(call, "id")) or _is_function(_get(call, "function")) or _is_function(_get(call, "custom"))
+    )
 
 
 def _is_function(function: Any) -> bool:
@@ -215,7 +217,7 @@ def _is_call(item: Any) -> bool:
 
 def _error_of(chunk: Any) -> str | None:
     """A chunk that is an error: one with an `error` field, or a bare body of `message` and `code`."""
-    if _get(chunk, "error"):
+    if _get(chunk, "error") or _get(chunk, "event") == "error":  # old SDKs wrap an event of any name
         return ERROR_EVENT
     if _get(chunk, "choices") is None and _get(chunk, "message") and _get(chunk, "code") is not None:
         return ERROR_EVENT
@@ -235,7 +237,9 @@ def _read_terminal(kind: str, response: Any) -> Reading:
         reason = "length"
     if not (isinstance(reason, str) and reason):
         called = any(_is_call(item) for item in _items(_get(response, "output")))
-        reason = {"response.completed": "tool_calls" if called else "stop"}.get(kind, kind.removeprefix("response."))
+        reason = {"response.completed": "tool_calls" if called else "stop"}.get(
+            kind, kind.removeprefix("response.")
+        )
     return Reading(finishes=((0, reason),), usage=usage)
 
 

@@ -63,7 +63,7 @@ class _Sending:
     """A generator that is sent a value with its next step."""
 
     def __init__(self, send: Callable[[Any], Any], value: Any) -> None:
-        self._step = lambda: send(value)
+        self._step: Callable[[], Any] = lambda: send(value)
 
     def __next__(self) -> Any:
         return self._step()

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from midstream._chunks import ERROR_EVENT, NOTHING, REASONING, TEXT, TOOL_CALL, Reading, Usage, read_any, read_usage
+from midstream._chunks import (
+    NOTHING,
+    REASONING,
+    TEXT,
+    TOOL_CALL,
+    Reading,
+    Usage,
+    read_any,
+    read_usage,
+)
 
 _SILENT = {"ping", "keepalive", "message_stop", "content_block_stop"}
 _DELTAS = {

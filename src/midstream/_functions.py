@@ -38,7 +38,7 @@ def decorate(function: Any, monitor: Monitor) -> Any:
 
 
 def attach(result: Any, scope: Scope, started: float) -> Any:
-    """Follow what a function came up with, if it streams; if a stream opened in `scope`, that one is followed already."""
+    """Follow what a function came up with, if it streams, unless a stream opened in `scope` and is followed already."""
     monitor = scope.monitor
     try:
         if inspect.iscoroutine(result):
@@ -86,14 +86,14 @@ class _Unawaited:
         self.coroutine.close()
 
 
-class _Method(wrapt.BoundFunctionWrapper):  # type: ignore[misc,unused-ignore]  # untyped before wrapt 2
+class _Method(wrapt.BoundFunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]  # typed from wrapt 2 on
     """A monitored function bound to its object, pickled as any method is."""
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
         return getattr, (self.__self__, self.__name__)
 
 
-class _Function(wrapt.FunctionWrapper):  # type: ignore[misc,unused-ignore]
+class _Function(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]
     """A monitored function, pickled by its name and copied by reference, as any function is."""
 
     __bound_function_wrapper__ = _Method

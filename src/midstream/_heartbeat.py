@@ -20,7 +20,16 @@ FRESH_S = 0.02
 class Heartbeat:
     """The pulse of one event loop. Moments in seconds on `clock`, the monitor's."""
 
-    __slots__ = ("__weakref__", "_clock", "_handle", "_loop", "_streams", "beat", "blocked_from", "blocked_until")
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_handle",
+        "_loop",
+        "_streams",
+        "beat",
+        "blocked_from",
+        "blocked_until",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = weakref.ref(loop)
@@ -39,14 +48,14 @@ class Heartbeat:
             self._arm()
 
     def leave(self) -> None:
-        """A stream of this loop has ended. On the loop itself the timer goes with the last one; from elsewhere, a beat later."""
+        """A stream of this loop has ended. The timer goes with the last one: at once on the loop, else a beat later."""
         self._streams -= 1
         if self._streams == 0 and self._handle is not None and _running_loop() is self._loop():
             self._handle.cancel()
             self._handle = None
 
     def blocked_since(self, now: float) -> float | None:
-        """Since when the loop was blocked, if it was until just now; the earliest moment at which that can have begun."""
+        """Since when the loop was blocked, if it was until just now; the earliest moment that can have begun."""
         if now - self.beat > BEAT_S + LATE_S:
             return self.beat  # the block is over only now, and the late beat still to come
         if now - self.blocked_until <= FRESH_S and self.blocked_until > self.blocked_from:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 PATIENCE_S = 0.05
 LINGER_S = 0.5
@@ -19,6 +19,22 @@ LONGEST_QUEUE = 1000
 log = logging.getLogger("midstream")
 
 _Job: TypeAlias = "tuple[Callable[[Any], object], Any, threading.Lock]"
+
+
+class Hooks(Protocol):
+    """Whatever runs hooks."""
+
+    def start(self) -> None:
+        """Get ready to run hooks: a stream opens."""
+
+    def call(self, hook: Callable[[Any], object] | None, value: Any, *, wait: bool) -> None:
+        """Have `hook(value)` called; `wait` a moment for it. Never raises."""
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait for what is due; False if it took too long."""
+
+    def forked(self) -> None:
+        """Start over in a forked child."""
 
 
 class HookRunner:
@@ -50,7 +66,10 @@ class HookRunner:
         if hook is None:
             return
         if self._jobs.qsize() >= LONGEST_QUEUE:
-            self._say("full", f"hooks are more than {LONGEST_QUEUE} calls behind; calls are dropped until they catch up")
+            self._say(
+                "full",
+                f"hooks are more than {LONGEST_QUEUE} calls behind; calls are dropped until they catch up",
+            )
             return
         done = threading.Lock()
         done.acquire()

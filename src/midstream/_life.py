@@ -32,7 +32,7 @@ class Life:
             if not tracker.session.ended:
                 tracker.disown()
                 tracker.attribution.close()
-                monitor.roster.remove(tracker)
+                monitor.closed(tracker)
 
         scope.on_stream(give_way)
 

@@ -84,9 +84,9 @@ class Freeze:
     response_model: str | None
     attributes: Mapping[str, str]
     hidden: bool
-    """True if the caller was busy and did not wait for it: the server froze all the same, and it is told afterwards."""
+    """True if the caller was busy and did not wait for it: the server froze all the same, and it is told later."""
     shared: bool
-    """True if the other streams of the same server fell silent with this one: the engine stood still, not one stream."""
+    """True if the server's other streams fell silent with this one: the engine stood still, not one stream."""
     suspected: Suspicion
     trace_id: str | None
     span_id: str | None
@@ -138,7 +138,7 @@ class StreamRecord:
     attributes: Mapping[str, str]
     outcome: Outcome
     error_type: str | None
-    """A low-cardinality word: `timeout`, an exception's class name, a finish reason that means failure. Never a message."""
+    """A word of low cardinality: `timeout`, an exception's class, a finish reason that means failure. No message."""
     finish_reasons: tuple[str | None, ...]
     """Raw, one per choice in index order; None for a choice that got none; empty when none came at all."""
     duration_s: float
@@ -150,7 +150,7 @@ class StreamRecord:
     time_to_first_chunk_s: float | None
     time_to_first_content_s: float | None
     max_gap_s: float | None
-    """The longest server silence between two content chunks, or the one still open at the end; None: never measurable."""
+    """The longest server silence between two content chunks, or the one still open at the end. None: no such."""
     max_gap_at_s: float | None
     """Offset into the stream at which that silence began."""
     max_gap_phase: Phase | None
@@ -168,13 +168,13 @@ class StreamRecord:
     max_interval_s: float | None
     """The longest time from one content chunk to the next as the caller lived it, holds included."""
     wire_gap_s: float | None
-    """The server's longest silence as the connection shows it, whether the caller waited or not; None: cannot be known."""
+    """The server's longest silence as the connection shows it, whether anyone waited or not. None: not known."""
     max_hold_s: float | None
     """The longest time the caller kept a chunk before asking for the next."""
     loop_blocked_s: float | None
     """Waits in which the chunk was there already, but the caller's event loop, thread or process was not."""
     clock_jump_s: float | None
-    """How far the wall clock moved against the monotonic one meanwhile: it was set, or the machine slept. None: it did not."""
+    """How far the wall clock ran away from the monotonic one: it was set, or the machine slept. None: it did not."""
     stood_still_s: float | None
     """The part of `loop_blocked_s` in which the whole process stood still. None: it did not."""
     tail_s: float | None
@@ -223,7 +223,8 @@ class Settings:
                 raise TypeError(f"freeze_after_s must be a number of seconds or None, got {after!r}")
             if not (math.isfinite(after) and after > 0):
                 raise ValueError(
-                    f"freeze_after_s must be a positive number of seconds, got {after!r}; use None to switch freezes off"
+                    f"freeze_after_s must be a positive number of seconds, got {after!r}; "
+                    "use None to switch freezes off"
                 )
             object.__setattr__(self, "freeze_after_s", float(after))
         for name in ("on_freeze", "on_thaw", "on_end"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from midstream._attribution import Attribution
 from midstream._heartbeat import Heartbeat, heartbeat
-from midstream._hooks import HookRunner
+from midstream._hooks import HookRunner, Hooks
 from midstream._model import Call, OpenStream, Settings
 from midstream._recorder import OpenSample, Recorder
 from midstream._roster import Roster
@@ -97,13 +97,16 @@ class Process:
 class Monitor:
     """One set of settings at work."""
 
-    def __init__(self, settings: Settings, process: Process, meter_provider: MeterProvider | None = None) -> None:
+    def __init__(
+        self, settings: Settings, process: Process, meter_provider: MeterProvider | None = None
+    ) -> None:
         self.settings = settings
         self.process = process
         self.roster = process.roster
         self.recorder = process.recorder(meter_provider)
-        self.hooks = HookRunner(busy=lambda: len(process.roster) > 0)
+        self.hooks: Hooks = HookRunner(busy=lambda: self.open_streams > 0)
         self.lock = threading.Lock()
+        self.open_streams = 0
         process.monitors.add(self)
 
     def open(self, call: Call, context: Context | None, wire: WireClock | None = None) -> Tracker:
@@ -116,10 +119,18 @@ class Monitor:
         attribution = Attribution(settings.freeze_after_s, wire, pulse, self.roster.stalled_since)
         tracker = Tracker(session, self, attribution, labels, context)
         self.recorder.opened(labels)
+        with self.lock:
+            self.open_streams += 1
         if settings.on_freeze or settings.on_thaw or settings.on_end:
             self.hooks.start()
         self.roster.add(tracker, session.next_crossing(now))
         return tracker
+
+    def closed(self, tracker: Tracker) -> None:
+        """A stream has ended, and its record, if it has one, is out."""
+        if self.roster.remove(tracker):
+            with self.lock:
+                self.open_streams -= 1
 
     def refused(self, call: Call, duration_s: float, error_type: str, context: Context | None) -> None:
         """A streaming call failed before there was a stream: no record, but an operation that took its time."""
@@ -129,6 +140,7 @@ class Monitor:
     def forked(self) -> None:
         """Start over in a forked child."""
         self.lock = threading.Lock()
+        self.open_streams = 0
         self.hooks.forked()
 
 

@@ -91,9 +91,11 @@ def current_span() -> trace.SpanContext:
 
 def _stream_in(obj: Any) -> Any:
     for stream in (getattr(obj, "_raw_stream", None), obj):
-        response = getattr(stream, "response", None) if "_iterator" in getattr(stream, "__dict__", ()) else None
-        if hasattr(response, "request") and hasattr(getattr(response, "stream", None), "__dict__"):
-            return stream
+        # An attribute, or with newer generators one that is made when it is first asked for.
+        if "_iterator" in getattr(stream, "__dict__", ()) or hasattr(type(stream), "_iterator"):
+            response = getattr(stream, "response", None)
+            if hasattr(response, "request") and hasattr(getattr(response, "stream", None), "__dict__"):
+                return stream
     return None
 
 

@@ -81,8 +81,9 @@ class _Delivery(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
         self._over = True
-        if self._hush is not None:
-            self._note(False, self._hush.reason or "no answer yet")
+        hush = self._hush
+        if hush is not None:
+            self._note(False, hush.reason or "no answer yet")
         # The time allowed is over. Left to themselves, older exporters would wait for half a minute more.
         self._exporter.shutdown(timeout_millis=0)
 

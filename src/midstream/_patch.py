@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, TypeAlias
 
 Original: TypeAlias = Callable[..., Any]
+Wrapper: TypeAlias = Callable[[Original], Original]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Patches:
     def __init__(self) -> None:
         self._made: list[_Patch] = []
 
-    def wrap(self, owner: type, name: str, wrapper: Callable[[Original], Original]) -> None:
+    def wrap(self, owner: type, name: str, wrapper: Wrapper) -> None:
         """Replace a method that `owner` itself defines by `wrapper(method)`, unless ours is there already."""
         present = vars(owner)[name]
         if any(layer is patch.ours for layer in _layers(present) for patch in self._of(owner, name)):
@@ -59,6 +60,12 @@ class Patches:
 
     def _of(self, owner: type, name: str) -> Iterator[_Patch]:
         return (patch for patch in self._made if patch.owner is owner and patch.name == name)
+
+
+def bind(method: Original, obj: Any) -> Original:
+    """Give what `obj.method` would be: whatever stands in a class need not be a function, a mock is not."""
+    get = getattr(type(method), "__get__", None)
+    return method if get is None else get(method, obj, type(obj))
 
 
 def _layers(function: Any) -> Iterator[Any]:

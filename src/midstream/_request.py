@@ -35,7 +35,9 @@ _PROVIDERS = (
 _PORTS = {"https": 443, "http": 80}
 
 
-def call_of(client: Any, options: Any, *, started: float | None, started_at: float, span: SpanContext) -> Call:
+def call_of(
+    client: Any, options: Any, *, started: float | None, started_at: float, span: SpanContext
+) -> Call:
     """What the client and its request options say before anything is sent."""
     body = _body(options)
     operation = _operation(str(getattr(options, "method", "post")), str(getattr(options, "url", "")))
@@ -74,7 +76,7 @@ def count_retries(response: Any, taken: Any) -> int | None:
 
 
 def with_usage(options: Any, operation: str) -> Any | None:
-    """Options that also ask for usage, as a copy; None where the caller has decided that, or the API has no such field."""
+    """A copy of the options that asks for usage too; None where the caller has decided, or the API cannot."""
     if operation not in {"chat", "text_completion"} or not isinstance(options.json_data, dict):
         return None
     asked = _body(options).get("stream_options")

@@ -25,7 +25,6 @@ STALL_S = 0.25
 STALL_FRESH_S = 0.05
 
 
-
 class Watched(Protocol):
     """An open stream as the roster knows it."""
 
@@ -46,7 +45,11 @@ class Roster:
     """The open streams of one process. Adding and removing take no lock: one dictionary operation each."""
 
     def __init__(
-        self, clock: Callable[[], float], *, threaded: bool = True, at_exit: Callable[[], object] | None = None
+        self,
+        clock: Callable[[], float],
+        *,
+        threaded: bool = True,
+        at_exit: Callable[[], object] | None = None,
     ) -> None:
         self.clock = clock
         self._at_exit = at_exit or self.close
@@ -68,12 +71,12 @@ class Roster:
         elif freezes_by is not None and freezes_by < self._wakes_at:
             self._inbox.put(None)
 
-    def remove(self, stream: Watched) -> None:
-        """Strike off a stream that has ended."""
-        self._open.pop(id(stream), None)
+    def remove(self, stream: Watched) -> bool:
+        """Strike off a stream that has ended; False if it was off the list already."""
+        return self._open.pop(id(stream), None) is not None
 
     def abandon(self, stream: Watched) -> None:
-        """Hand over a dropped stream. Safe in the garbage collector: the queue is reentrant and nothing else happens."""
+        """Hand over a dropped stream. Safe in the garbage collector: the queue is reentrant, and that is all."""
         self._inbox.put(stream)
 
     def __iter__(self) -> Iterator[Watched]:

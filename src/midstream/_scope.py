@@ -46,7 +46,7 @@ class Scope:
 
 def leave(token: Token[Scope | None]) -> None:
     """Put back what was in force before `enter`."""
-    try:
+    try:  # noqa: SIM105 - `suppress` would cost each step of a stream as much as the rest of it
         _scope.reset(token)
     except ValueError:  # left from another context: its variables are gone with it
         pass

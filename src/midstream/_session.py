@@ -70,6 +70,7 @@ class Session:
         "frozen",
         "frozen_s",
         "gap",
+        "hidden",
         "in_tail",
         "last_content",
         "last_event",
@@ -80,7 +81,6 @@ class Session:
         "max_gap_at",
         "max_gap_open",
         "max_gap_phase",
-        "hidden",
         "max_hold",
         "max_interval",
         "opened",
@@ -156,8 +156,7 @@ class Session:
         """The caller asks for the next chunk."""
         if self._held_chunk:
             hold = now - self.last_event
-            if self.max_hold is None or hold > self.max_hold:
-                self.max_hold = hold
+            self.max_hold = hold if self.max_hold is None else max(self.max_hold, hold)
         self.wait_from = now
 
     def chunk(self, reading: Reading, now: float, blocked: float = 0.0) -> Signal | None:
@@ -184,7 +183,7 @@ class Session:
                 if gap > self.max_gap:  # type: ignore[operator]  # the second content chunk has set it
                     self._widen(gap)
                 interval = now - self.last_content  # type: ignore[operator]
-                if interval > self.max_interval:  # type: ignore[operator]
+                if interval > self.max_interval:  # type: ignore[operator]  # noqa: PLR1730 - a call costs more
                     self.max_interval = interval
                 self.last_content = now
                 return None
@@ -199,7 +198,9 @@ class Session:
             self.gap = 0.0
         if reading.finishes and self.answer.finished:
             self.in_tail = True
-        self._steady = reading if self.content_chunks > 1 and reading in _STEADY and not self.in_tail else None
+        self._steady = (
+            reading if self.content_chunks > 1 and reading in _STEADY and not self.in_tail else None
+        )
         return signal
 
     def name(self, model: str | None) -> None:

@@ -1,8 +1,8 @@
 """The server's silence as the wire shows it, also while the caller looks elsewhere. Pure: samples in, seconds out.
 
-A caller who reads promptly sees every silence as a wait. One who is busy, or whose event loop is blocked, does not: data
-comes in and lies in the kernel. Samples of the connection, taken meanwhile, tell when it came. What they cannot tell is
-what it says, so two rules keep the answer right:
+A caller who reads promptly sees every silence as a wait. One who is busy, or whose event loop is blocked, does not:
+data comes in and lies in the kernel. Samples of the connection, taken meanwhile, tell when it came. What they cannot
+tell is what it says, so two rules keep the answer right:
 
 - Less than `SMALL` bytes from one sample to the next are keep-alive comments or pings and end no silence: the smallest
   chunk of output that any OpenAI-compatible server sends is longer. Many comments at once may pass for output; then the

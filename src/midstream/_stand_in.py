@@ -39,13 +39,13 @@ class StandIn:
 
 def stand_in(known: Any, methods: Methods) -> Any:
     """Give a stand-in for `known.real`, with `methods` in the place of its own ones, as far as it has them."""
-    made = _class_for(type(known.real), methods)()
+    made = _class_for(type(known.real), methods)()  # type: ignore[arg-type]  # a class is hashable
     object.__setattr__(made, "_midstream", known)
     return made
 
 
 class Methods:
-    """Methods by name, to be put in the place of an object's own. They find what is known of it in `self._midstream`."""
+    """Methods by name, to be put in the place of an object's own. What is known of it is in `self._midstream`."""
 
     def __init__(self, methods: Mapping[str, Callable[..., Any]]) -> None:
         self.by_name = dict(methods)

@@ -24,7 +24,17 @@ def _amiss(session: Session, now: float, exc: Exception) -> None:
 class SyncChunks(Iterator[Any]):
     """Yields what `source` yields. `hide` names chunks that are there only because we asked for them."""
 
-    __slots__ = ("__weakref__", "_clock", "_hide", "_long_s", "_next", "_read", "_session", "_tracker", "source")
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_hide",
+        "_long_s",
+        "_next",
+        "_read",
+        "_session",
+        "_tracker",
+        "source",
+    )
 
     def __init__(
         self,
@@ -87,7 +97,17 @@ class SyncChunks(Iterator[Any]):
 class AsyncChunks(AsyncIterator[Any]):
     """The same for an async source. The source is awaited in the caller's own task, never in another."""
 
-    __slots__ = ("__weakref__", "_clock", "_hide", "_long_s", "_next", "_read", "_session", "_tracker", "source")
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "_hide",
+        "_long_s",
+        "_next",
+        "_read",
+        "_session",
+        "_tracker",
+        "source",
+    )
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class Tracker:
     """The effects around one session.
 
     The iterator drives the session by itself, chunk by chunk, and comes here only for what is rare: a long wait, a
-    freeze, a thaw, the end. Those take the monitor's lock, since the watcher or another thread may be at the same stream.
+    freeze, a thaw, the end. Those take the monitor's lock, since the watcher or another thread may be there too.
     """
 
     __slots__ = ("_context", "_counted_s", "_monitor", "_shared", "attribution", "labels", "session")
@@ -224,7 +224,7 @@ class Tracker:
             trouble("record", exc)
         finally:
             session.ended = True
-            self._monitor.roster.remove(self)
+            self._monitor.closed(self)
 
     def _close(self, outcome: Outcome, error_type: str | None, *, wait: bool) -> None:
         monitor, session, attribution = self._monitor, self.session, self.attribution
@@ -253,4 +253,3 @@ class Tracker:
 
 def _server(address: str, port: int | None) -> str:
     return address or "an unnamed server" if port is None else f"{address}:{port}"
-

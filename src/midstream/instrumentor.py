@@ -9,17 +9,27 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-defined,import-not-found,unused-ignore]
+    BaseInstrumentor,
+)
 
 from midstream._api import instrument, uninstrument
 from midstream.package import _instruments
 
 log = logging.getLogger("midstream")
 
-_KEYWORDS = ("freeze_after_s", "on_freeze", "on_thaw", "on_end", "attributes", "include_usage", "meter_provider")
+_KEYWORDS = (
+    "freeze_after_s",
+    "on_freeze",
+    "on_thaw",
+    "on_end",
+    "attributes",
+    "include_usage",
+    "meter_provider",
+)
 
 
-class MidstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc,unused-ignore]  # it is not there to be checked
+class MidstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc,unused-ignore]  # it is untyped, or not there
     """Monitors the streams of every openai client in the process. Takes the keywords of `midstream.instrument()`.
 
     Whatever is wrong is logged and never raised: an exception here would keep the loader from all that come after.
@@ -33,7 +43,7 @@ class MidstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc,unused-ignor
         try:
             instrument(**{name: kwargs[name] for name in _KEYWORDS if name in kwargs})
         except Exception as exc:  # noqa: BLE001 - see above
-            log.error("midstream: openai clients are not monitored: %s", exc)
+            log.error("midstream: openai clients are not monitored: %s", exc)  # noqa: TRY400 - one line says it
 
     def _uninstrument(self, **_kwargs: Any) -> None:
         uninstrument()

@@ -1,7 +1,8 @@
 """For tests, yours and ours: a clock you move by hand, a server you script, and every record in a list.
 
     clock = ManualClock()
-    client = OpenAI(api_key="none", http_client=scripted([(0.2, text("Hel")), (9.2, text("lo")), (9.3, finish())], clock))
+    script = [(0.2, text("Hel")), (9.2, text("lo")), (9.3, finish())]
+    client = OpenAI(api_key="none", http_client=scripted(script, clock))
     seen = collect(client, clock=clock)
     for chunk in client.chat.completions.create(model="m", messages=[], stream=True):
         ...
@@ -43,6 +44,7 @@ class ManualClock:
         self._watchers: list[Callable[[float], float | None]] = []
 
     def __call__(self) -> float:
+        """The time now, in seconds."""
         return self.now
 
     def watch(self, check: Callable[[float], float | None]) -> None:
@@ -95,14 +97,14 @@ class Collected:
 class _InlineHooks:
     """Runs hooks at once, where a test can see them fail."""
 
-    def call(self, hook: Callable[[Any], object] | None, value: Any, *, wait: bool) -> None:  # noqa: ARG002
+    def call(self, hook: Callable[[Any], object] | None, value: Any, *, wait: bool) -> None:
         if hook is not None:
             hook(value)
 
     def start(self) -> None:
         pass
 
-    def flush(self, timeout_s: float) -> bool:  # noqa: ARG002
+    def flush(self, timeout_s: float) -> bool:
         return True
 
     def forked(self) -> None:
@@ -123,7 +125,7 @@ def collect(
         process = Process(clock, clock, threaded=False)
         clock.watch(process.roster.check)
     seen = Collected(process, lambda obj: attach(obj, monitor))
-    hooks = {
+    hooks: dict[str, Any] = {
         "on_freeze": _both(seen.freezes.append, settings.pop("on_freeze", None)),
         "on_thaw": _both(seen.thaws.append, settings.pop("on_thaw", None)),
         "on_end": _both(seen.records.append, settings.pop("on_end", None)),

@@ -28,6 +28,9 @@ class Command:
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
+        "dashboard": Command(
+            "midstream.cli.dashboard", "dashboard", "Render Grafana dashboards, or show one without a Grafana."
+        ),
         "demo": Command(
             "midstream.cli.demo", "demo", "Watch streams freeze: a real overload, replayed here."
         ),
@@ -35,7 +38,10 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "midstream.cli.probe", "probe", "Stream a few answers from any real server and say what was seen."
         ),
         "replay": Command("midstream.cli.replay", "replay", "Serve recorded streams with their true timing."),
-        "simulate": Command("midstream.cli.simulate", "simulate", "See what an admission rule does to streams."),
+        "rules": Command("midstream.cli.rules", "rules", "Render alert rules, and check them on a server."),
+        "simulate": Command(
+            "midstream.cli.simulate", "simulate", "See what an admission rule does to streams."
+        ),
     }
 )
 """Every command, in the order in which the overview shows them."""

@@ -72,7 +72,11 @@ class Load:
             clients = [self._client(user, http) for user in self.users]
             await clients[0].models.list()  # what only a first call takes is over before the clock starts
             self._began = time.monotonic()
-            await asyncio.gather(*map(self._read, self.users, clients))
+            try:
+                await asyncio.gather(*map(self._read, self.users, clients))
+            except KeyboardInterrupt:
+                # Before Python 3.11, Ctrl-C strikes whichever task is running, and asyncio reports the others.
+                raise asyncio.CancelledError from None
         await asyncio.to_thread(self._all_recorded.wait, PATIENCE_S)
 
     def _client(self, user: User, http: DefaultAsyncHttpxClient) -> AsyncOpenAI:
@@ -100,6 +104,9 @@ class Load:
             user.received()
 
     def _froze(self, user: User, freeze: Freeze) -> None:
+        if freeze.hidden:  # told afterwards, and counted apart
+            self._say(f"stream {user.number} was silent for {freeze.gap_s:.2f} s while its client was busy")
+            return
         self._say(f"stream {user.number} froze: silent for {freeze.gap_s:.2f} s so far")
         self.scraped = self.elapsed_s, scrape(self.metrics_url)
 

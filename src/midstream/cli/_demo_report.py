@@ -105,8 +105,10 @@ def _metrics(console: Console, load: Load, page: str) -> None:
     _comment(console, f"every line also has {shared}")
     if load.scraped is not None:
         at_s, meanwhile = load.scraped
+        _print(console, "")
         _comment(console, f"at {at_s:.1f} s, when the last freeze began")
         _lines(console, _of(_samples(meanwhile), MEANWHILE))
+    _print(console, "")
     _comment(console, "at the end, what has moved")
     _lines(console, [*_moved(end), *(sample for sample in _of(end, AFTERWARDS) if sample.value)])
 
@@ -148,8 +150,8 @@ def _story(records: list[StreamRecord], load: Load) -> Iterator[Text]:
     if gaps:
         what = (
             f"{len(gaps)} of {len(records)} answers stopped in mid-sentence, for {_from_to(gaps)}: the "
-            "server had admitted more than its KV cache holds, and evicted some to finish others; all of them "
-            "got HTTP 200, a finish reason and every token, so no error rate shows it."
+            "server had admitted more than its KV cache holds, and evicted some to finish others; all "
+            "of them got HTTP 200, a finish reason and every token, so no error rate shows it."
         )
     else:
         longest = max((record.max_gap_s or 0.0 for record in records), default=0.0)

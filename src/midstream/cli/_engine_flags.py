@@ -39,7 +39,7 @@ def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 def type_of_flag(engine: str, name: str) -> type:
     """Return what kind of value a setting of an engine takes."""
-    hint = get_type_hints(ENGINES[engine].settings)[name]
+    hint: type = get_type_hints(ENGINES[engine].settings)[name]
     return next((part for part in get_args(hint) if part is not type(None)), hint)
 
 

@@ -98,7 +98,7 @@ def show_run(console: Console, row: Row) -> None:
 
 
 def show_sweep(console: Console, name: str, rows: Sequence[Row]) -> None:
-    """Print a line for each value, then bars; of several seeds the median, and the spread where it matters."""
+    """Print a line for each value, then bars; of several seeds the median, and some spread."""
     several = len(rows[0].runs) > 1
     table = Table(box=None, pad_edge=False)
     table.add_column(name.replace("_", "-"), justify="right")
@@ -156,8 +156,8 @@ def show_streams(console: Console, load: ObservedLoad, run: RunResult) -> None:
         )
     console.print(table)
     console.print(
-        f"\n{run.evictions} evictions; {run.duration_s:.1f} s in all, recorded {load.wall_s:.1f} s. The recording may be "
-        "of other flags than were simulated.",
+        f"\n{run.evictions} evictions; {run.duration_s:.1f} s in all, recorded {load.wall_s:.1f} s. "
+        "The recording may be of other flags than were simulated.",
         style="dim",
     )
 

@@ -31,11 +31,14 @@ FILE = PACKAGED / "over8.jsonl"
 POOL_TOKENS = 28 * 128
 """What the KV pool of the recorded server held: README.md beside the recordings."""
 FREEZE_AFTER_S = 2.0
+"""Below the default of `monitor()`, so that all four freezes are seen."""
+MAX_SPEED = 20.0
+"""Beyond this, what is seen is the jitter of the machine and not what was recorded."""
 WIDTH = 110
 
 
 def demo(
-    speed: Annotated[float, typer.Option(help="1 is as recorded, 10 is ten times as fast.")] = 1.0,
+    speed: Annotated[float, typer.Option(help="1 is as recorded, 20 is the most.")] = 1.0,
     freeze_after: Annotated[
         float | None,
         typer.Option(
@@ -47,18 +50,23 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics; 0 takes a free one.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Keep /metrics up at the end, until Ctrl-C.")] = False,
 ) -> None:
-    r"""Watch a real server's overload, recorded and replayed on this machine, through monitored clients.
+    """Watch a real server's overload through monitored clients, replayed on this machine.
 
     Eight users ask at once for answers that together exceed the server's KV cache. Nobody gets an error, and
-    four answers stop in mid-sentence for seconds. It takes 22 seconds, and no key, network or GPU.
+    four answers stop in mid-sentence for seconds. You see each stream while it runs, then the record of each,
+    the metrics as Prometheus gets them, and what to do next. It takes 22 seconds; no key, no network, no GPU.
 
-    \b
-    midstream demo                    as it happened
-    midstream demo --speed 4          in a hurry
-    midstream demo --port 9464 --keep curl 127.0.0.1:9464/metrics, for as long as you like
+    \u0008
+    midstream demo                      as it happened
+    midstream demo --speed 4            in a hurry
+    midstream demo --freeze-after 5     with the default threshold of monitor()
+    midstream demo --port 9464 --keep   for your own Prometheus, at http://127.0.0.1:9464/metrics
     """
-    speed = _positive(speed, "--speed")
-    after = FREEZE_AFTER_S / speed if freeze_after is None else _positive(freeze_after, "--freeze-after")
+    if not 0 < speed <= MAX_SPEED:
+        raise typer.BadParameter(f"{speed} is not above 0 and up to {MAX_SPEED:g}.", param_hint="--speed")
+    after = FREEZE_AFTER_S / speed if freeze_after is None else freeze_after
+    if not (math.isfinite(after) and after > 0):
+        raise typer.BadParameter(f"{after} is not a positive number of seconds.", param_hint="--freeze-after")
     _forget_settings()
     plan = Plan(read_load(FILE), speed, after)
     serving = partial(replayer, read_recordings([FILE]), speed=speed)
@@ -72,12 +80,6 @@ def demo(
             sys.stderr.write(f"Ctrl-C ends it; until then: curl {metrics_url}\n")
             while True:
                 time.sleep(3600)
-
-
-def _positive(value: float, option: str) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise typer.BadParameter(f"{value} is not a positive number.", param_hint=option)
-    return value
 
 
 def _forget_settings() -> None:
@@ -96,10 +98,8 @@ def _metrics(port: int) -> Iterator[str]:
             f"/metrics cannot be served on port {port}: {os.strerror(error.errno or 0)}; "
             "choose another, or leave --port out to get a free one"
         ) from error
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:  # no extra; or another meter provider, put there by a wrapper
+    except (ImportError, RuntimeError) as error:
+        # An extra is missing, or whatever started this process has given it a meter provider.
         raise CliError(str(error)) from error
     with handle:
         yield handle.prometheus_url or ""
@@ -125,14 +125,14 @@ def _run(plan: Plan, base_url: str, metrics_url: str) -> Load:
 
 
 def _introduce(console: Console, plan: Plan, metrics_url: str) -> None:
-    streams = plan.load.streams
-    needed = sum(stream.prompt_tokens + stream.answer_tokens for stream in streams)
+    users = plan.load.streams
+    needed = sum(user.prompt_tokens + user.answer_tokens for user in users)
     pace = "at true speed" if plan.speed == 1 else f"{plan.speed:g} times as fast"
     console.print(
-        f"[bold]A real server's overload[/], recorded from vLLM 0.32, replayed {pace}: {plan.lasts_s:.0f} s.\n"
-        f"{len(streams)} users at once need {needed:,} tokens of KV cache, of which it has {POOL_TOKENS:,}.\n"
+        f"[bold]A real server's overload[/], recorded from vLLM 0.32, replayed {pace}: {plan.lasts_s:.0f} s\n"
+        f"{len(users)} users at once need {needed:,} tokens of KV cache, and the server has {POOL_TOKENS:,}.\n"
         "Arrival times are real, the words are placeholders. Each user is an AsyncOpenAI\n"
-        f"client in monitor(); silence of {plan.freeze_after_s:g} s counts as a freeze (5 s by default).\n"
+        f"client in monitor(); a silence of {plan.freeze_after_s:g} s is a freeze (5 s, if nothing is said).\n"
         f"The metrics, meanwhile: [bold cyan]curl {metrics_url}[/]\n",
         soft_wrap=True,
     )

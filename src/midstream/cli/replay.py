@@ -46,12 +46,12 @@ def replay(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
     speed: Annotated[float, typer.Option(help="1 is as recorded, 10 is ten times as fast.")] = 1.0,
 ) -> None:
-    r"""Serve recorded streams as an OpenAI-compatible server, until Ctrl-C.
+    """Serve recorded streams as an OpenAI-compatible server, until Ctrl-C.
 
     Every answer keeps its recorded status, headers, chunks and timing, freezes included. Ask for one by using
     its name as the model; a recorded model's name takes turns among that model's streams.
 
-    \b
+    \u0008
     midstream replay                        serve what comes with midstream
     midstream replay my/recordings          serve your own, from a folder
     midstream replay --port 8000 --speed 5  five times as fast, on a port of your choice

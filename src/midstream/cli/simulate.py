@@ -1,80 +1,34 @@
-"""`midstream simulate`: what an engine's admission rule does to streams, in virtual time and without a GPU."""
+"""`midstream simulate`: what an engine's admission rule does to streams, in virtual time."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from midstream.cli._engine_flags import type_of_flag, with_engine_flags
+from midstream.cli._engine_flags import with_engine_flags
 from midstream.cli._errors import CliError
-from midstream.cli._simulate_plan import (
-    Sweep,
-    length_pairs,
-    parse_length,
-    parse_sweep,
-    read_hardware,
-    read_times,
-)
+from midstream.cli._simulate_plan import length_pairs, parse_length, parse_sweep, read_hardware, read_times
 from midstream.cli._simulate_plot import ENDINGS, plot_sweep
+from midstream.cli._simulate_runs import Calls, Job, shown
 from midstream.cli._simulate_show import Row, document, show_run, show_streams, show_sweep
-from midstream.lab.admission import ENGINES, engine
-from midstream.lab.hardware import PROFILES, HardwareProfile
+from midstream.lab.admission import ENGINES
+from midstream.lab.hardware import PROFILES
 from midstream.lab.observed import ObservedLoad, read_load
-from midstream.lab.prediction import workload_of
 from midstream.lab.recording import RecordingError
-from midstream.lab.results import RunResult
-from midstream.lab.simulator import simulate as play
-from midstream.lab.workload import Pair, Workload, burst, closed_loop, open_loop, poisson
-
-_CALLS = ("users", "rate", "max_tokens")
-"""What can be swept besides the engine's own flags."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """How clients call: one of `users`, `rate`, `times` and `load`."""
-
-    draw: Callable[[int, int], list[Pair]]
-    requests: int
-    users: int | None
-    rate: float | None
-    think_s: float
-    times: tuple[float, ...]
-    load: ObservedLoad | None
-    max_tokens: int | None
-    patience_s: float | None
-
-    def workload(self, seed: int, **changed: float) -> Workload:
-        if self.load is not None:
-            return workload_of(self.load)
-        limit = changed.get("max_tokens", self.max_tokens)
-        max_tokens = None if limit is None else round(limit)
-        lengths = self.draw(seed, len(self.times) or self.requests)
-        users, rate = changed.get("users", self.users), changed.get("rate", self.rate)
-        if users is not None:
-            return closed_loop(
-                round(users),
-                lengths,
-                think_s=self.think_s,
-                seed=seed,
-                max_tokens=max_tokens,
-                patience_s=self.patience_s,
-            )
-        times = self.times if rate is None else poisson(seed, self.requests, rate)
-        return open_loop(times, lengths, max_tokens=max_tokens, patience_s=self.patience_s)
+from midstream.lab.workload import burst
 
 
 @with_engine_flags
 def simulate(
+    *,
     engine_name: Annotated[
         str, typer.Option("--engine", metavar="NAME", help=f"One of {', '.join(ENGINES)}.")
     ] = "vllm",
@@ -144,14 +98,13 @@ def simulate(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of tables.")
     ] = False,
-    *,
     flags: Mapping[str, object],
 ) -> None:
     """See what an engine's admission rule does to streams, in virtual time and without a GPU.
 
-    A LENGTH is a number; lognormal:mean=M,p95=P or lognormal:mu=M,sigma=S, with most=N to cut it; or a file with
-    one length a line. Engines take their own flags, by their own names. Their KV caches default to those of an
-    NVIDIA L4 with Qwen3-8B.
+    A LENGTH is a number; lognormal:mean=M,p95=P or lognormal:mu=M,sigma=S, with most=N to cut it; or a file
+    with one length a line. Engines take their own flags, by their own names. Their KV caches default to those
+    of an NVIDIA L4 with Qwen3-8B.
 
     \u0008
     See freezes, then cap what runs at once:
@@ -171,103 +124,70 @@ def simulate(
       midstream simulate --fit roomy.jsonl --fit cap4_active.jsonl
                          --workload-from over8.jsonl --num-gpu-blocks 28 --block-size 128
     """
-    swept = None if sweep is None else parse_sweep(sweep)
-    _check(engine_name, flags, swept, plot)
-    load = None if workload_from is None else _load(workload_from)
     given = [value is not None for value in (users, rate, burst_s, arrivals, workload_from)]
     if sum(given) > 1:
         raise typer.BadParameter(
-            "--users, --rate, --burst, --arrivals and --workload-from exclude each other."
+            "only one of --users, --rate, --burst, --arrivals and --workload-from can be given."
         )
-    times = read_times(arrivals) if arrivals is not None else []
-    calls = _Calls(
-        draw=length_pairs(parse_length(prompt, "--prompt"), parse_length(answer, "--answer"), lengths),
-        requests=requests,
-        users=users if any(given) else 32,
-        rate=rate,
-        think_s=think,
-        times=tuple(times if burst_s is None else burst(requests, stagger_s=_seconds(burst_s, "--burst", 0))),
-        load=load,
-        max_tokens=max_tokens,
-        patience_s=None if patience is None else _seconds(patience, "--patience"),
+    times = [] if arrivals is None else read_times(arrivals)
+    if burst_s is not None:
+        times = burst(requests, stagger_s=_seconds(burst_s, "--burst", least=0.0))
+    job = Job(
+        engine=engine_name,
+        flags=flags,
+        hardware=read_hardware(hardware, fit or []),
+        calls=Calls(
+            draw=length_pairs(parse_length(prompt, "--prompt"), parse_length(answer, "--answer"), lengths),
+            requests=requests,
+            users=users if any(given) else 32,
+            rate=rate,
+            think_s=think,
+            times_s=tuple(times),
+            load=None if workload_from is None else _load(workload_from),
+            max_tokens=max_tokens,
+            patience_s=None if patience is None else _seconds(patience, "--patience"),
+        ),
+        sweep=None if sweep is None else parse_sweep(sweep),
+        seeds=range(seed, seed + seeds),
+        until_s=math.inf if until is None else _seconds(until, "--until"),
+        freeze_after_s=_seconds(freeze_after, "--freeze-after"),
     )
-    profile = read_hardware(hardware, fit or [])
-    ends_s = math.inf if until is None else _seconds(until, "--until")
-    threshold_s = _seconds(freeze_after, "--freeze-after")
-    rows = _rows(engine_name, flags, profile, calls, swept, range(seed, seed + seeds), ends_s, threshold_s)
-    title = f"{engine_name} on {profile.name}{''.join(f', {_flag(n)} {v}' for n, v in flags.items())}"
-    if plot is not None and swept is not None:
-        plot_sweep(plot, swept.name, title, rows)
-    if as_json:
-        head = {"engine": engine_name, "flags": dict(flags), "hardware": asdict(profile)}
-        sweeping = {} if swept is None else {"sweep": _flag(swept.name)}
-        json.dump({**head, **sweeping, "results": document(rows)}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
-        return
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
-    console.print(f"{title}: {ENGINES[engine_name].rule}\n", soft_wrap=True)
-    if swept is not None:
-        show_sweep(console, swept.name, rows)
-    else:
-        show_run(console, rows[0])
-        if load is not None:
-            console.print()
-            show_streams(console, load, rows[0].runs[0])
-
-
-def _rows(
-    engine_name: str,
-    flags: Mapping[str, object],
-    profile: HardwareProfile,
-    calls: _Calls,
-    swept: Sweep | None,
-    seeds: range,
-    until_s: float,
-    freeze_after_s: float,
-) -> list[Row]:
-    values: tuple[float | None, ...] = (None,) if swept is None else swept.values
-    rows = []
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("Simulating", total=len(values) * len(seeds))
-        for value in values:
-            chosen, changed = dict(flags), {}
-            if swept is not None and value is not None:
-                if swept.name in _CALLS:
-                    changed = {swept.name: value}
-                else:
-                    kind = type_of_flag(engine_name, swept.name)
-                    chosen[swept.name] = value if kind is float else kind(round(value))
-            runs: list[RunResult] = []
-            for seed in seeds:
-                try:
-                    runs.append(
-                        play(
-                            engine(engine_name, **chosen),
-                            calls.workload(seed, **changed),
-                            profile,
-                            freeze_after_s=freeze_after_s,
-                            until_s=until_s,
-                        )
-                    )
-                except ValueError as error:
-                    raise typer.BadParameter(f"{error}.") from None
-                progress.advance(task)
-            rows.append(Row("" if value is None else f"{value:g}", value, tuple(runs)))
-    return rows
-
-
-def _check(engine_name: str, flags: Mapping[str, object], swept: Sweep | None, plot: Path | None) -> None:
-    """Refuse what cannot be, before any work is done."""
+    _check_plot(plot, job)
     try:
-        engine(engine_name, **flags)
+        job.check()
+        rows = job.play()
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from None
-    if swept is not None and swept.name not in (*_CALLS, *ENGINES[engine_name].flags):
-        known = ", ".join(map(_flag, (*_CALLS, *ENGINES[engine_name].flags)))
-        raise typer.BadParameter(
-            f"{engine_name} has no {_flag(swept.name)}; it has {known}.", param_hint="--sweep"
-        )
-    if plot is not None and swept is None:
+    title = f"{engine_name} on {job.hardware.name}{''.join(f', {shown(n)} {v}' for n, v in flags.items())}"
+    if plot is not None and job.sweep is not None:
+        plot_sweep(plot, job.sweep.name, title, rows)
+    if as_json:
+        json.dump(_document(job, rows), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        _print(job, rows, title)
+
+
+def _print(job: Job, rows: list[Row], title: str) -> None:
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
+    console.print(f"{title}: {ENGINES[job.engine].rule}\n", soft_wrap=True)
+    if job.sweep is not None:
+        show_sweep(console, job.sweep.name, rows)
+        return
+    show_run(console, rows[0])
+    if job.calls.load is not None:
+        console.print()
+        show_streams(console, job.calls.load, rows[0].runs[0])
+
+
+def _document(job: Job, rows: list[Row]) -> dict[str, object]:
+    head = {"engine": job.engine, "flags": dict(job.flags), "hardware": asdict(job.hardware)}
+    sweeping = {} if job.sweep is None else {"sweep": shown(job.sweep.name)}
+    return {**head, **sweeping, "results": document(rows)}
+
+
+def _check_plot(plot: Path | None, job: Job) -> None:
+    if plot is not None and job.sweep is None:
         raise typer.BadParameter("there is nothing to plot without --sweep.", param_hint="--plot")
     if plot is not None and plot.suffix not in ENDINGS:
         raise typer.BadParameter(f"{plot} must end in {' or '.join(ENDINGS)}.", param_hint="--plot")
@@ -280,13 +200,8 @@ def _load(file: Path) -> ObservedLoad:
         raise CliError(str(error)) from error
 
 
-def _seconds(value: float, option: str, least: float = 1e-9) -> float:
+def _seconds(value: float, option: str, *, least: float = 1e-9) -> float:
     if not (math.isfinite(value) and value >= least):
-        raise typer.BadParameter(
-            f"{value:g} is not a {'positive ' if least else ''}number of seconds.", param_hint=option
-        )
+        positive = "positive " if least else ""
+        raise typer.BadParameter(f"{value:g} is not a {positive}number of seconds.", param_hint=option)
     return value
-
-
-def _flag(name: str) -> str:
-    return name.replace("_", "-")

@@ -43,9 +43,19 @@ class Ticket:
         self.frozen_s = 0.0
         self.times_s: list[float] = []
 
+    def wait(self, until_s: float, freeze_after_s: float) -> None:
+        """Count the time since the last token as a gap."""
+        gap = until_s - self.last_s
+        if gap > self.gap_s:
+            self.gap_s = gap
+            self.gap_at_s = self.last_s
+        if gap >= freeze_after_s:
+            self.freezes += 1
+            self.frozen_s += gap
+
     def result(self, ended_s: float, ending: Ending) -> RequestResult:
         """Close the story."""
-        gapped = self.answer > 1
+        gapped = self.gap_s > 0
         request = self.call.request
         return RequestResult(
             id=request.id,
@@ -86,8 +96,15 @@ class Ledger:
         self._open[call.request.id] = Ticket(call, asked_s)
 
     def close(self, request_id: int, now: float, ending: Ending) -> None:
-        """Note that a request ends."""
-        self.results.append(self._open.pop(request_id).result(now, ending))
+        """Note that a request ends. A gap that no token ended counts too: most who hang up do so in one."""
+        ticket = self._open.pop(request_id)
+        if ticket.first_s is not None and now > ticket.last_s:
+            ticket.wait(now, self._freeze_after_s)
+        self.results.append(ticket.result(now, ending))
+
+    def is_open(self, request_id: int) -> bool:
+        """Tell whether a request is still under way."""
+        return request_id in self._open
 
     def close_all(self, now: float) -> None:
         """Note that time is up for those under way."""
@@ -123,13 +140,7 @@ class Ledger:
             if ticket.first_s is None:
                 ticket.first_s = now
             else:
-                gap = now - ticket.last_s
-                if gap > ticket.gap_s:
-                    ticket.gap_s = gap
-                    ticket.gap_at_s = ticket.last_s
-                if gap >= self._freeze_after_s:
-                    ticket.freezes += 1
-                    ticket.frozen_s += gap
+                ticket.wait(now, self._freeze_after_s)
             ticket.last_s = now
             if self._keep_times:
                 ticket.times_s.append(now)

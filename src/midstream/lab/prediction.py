@@ -40,8 +40,8 @@ def predict(
 ) -> RunResult:
     """Play the calls of a recorded load against an engine with these flags, and keep every token's time.
 
-    Of the recording only the calls are used, never when something arrived. Raises ValueError for flags that the
-    engine does not take.
+    Of the recording only the calls are used, never when something arrived. Raises ValueError for flags that
+    the engine does not take.
     """
     return simulate(
         engine(engine_name, **flags),

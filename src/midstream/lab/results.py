@@ -14,7 +14,7 @@ Ending: TypeAlias = Literal["stop", "length", "error", "left", "refused", "unfin
 class RequestResult:
     """One request, as its client would have seen it. Times are seconds from the start of the run.
 
-    `first_token_s` and `longest_gap_s` are None where there was no token, or only one. A freeze is a gap that
+    `first_token_s` and `longest_gap_s` are None where there was no token, or no gap. A freeze is a gap that
     reached the threshold of the run. `times_s` holds every token's arrival if the run was asked to keep them.
     """
 
@@ -151,12 +151,12 @@ def figures(run: RunResult) -> dict[str, float | None]:
         "evicted_share": run.evicted_share,
         "evictions": float(run.evictions),
         "redone_prefill_share": run.redone_share,
-        "freeze_median_s": freeze and freeze.median,
-        "freeze_p95_s": freeze and freeze.p95,
-        "freeze_max_s": freeze and freeze.max,
+        "freeze_median_s": None if freeze is None else freeze.median,
+        "freeze_p95_s": None if freeze is None else freeze.p95,
+        "freeze_max_s": None if freeze is None else freeze.max,
         "frozen_share": run.frozen_share,
-        "ttft_median_s": ttft and ttft.median,
-        "ttft_p95_s": ttft and ttft.p95,
+        "ttft_median_s": None if ttft is None else ttft.median,
+        "ttft_p95_s": None if ttft is None else ttft.p95,
         "kv_written_share": run.kv_written,
         "kv_taken_share": run.kv_taken,
         "mean_running": run.mean_running,

@@ -14,7 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CUT = "cut"
 """A frame that resets the connection."""
@@ -41,7 +44,9 @@ class Exchange:
 class WireServer:
     """Plays `script` to every request on a loopback port until it is closed."""
 
-    def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None, headers_at_s: float = 0.0) -> None:
+    def __init__(
+        self, script: Script, *, tls: ssl.SSLContext | None = None, headers_at_s: float = 0.0
+    ) -> None:
         self._script = script
         self._tls = tls
         self._headers_at_s = headers_at_s
@@ -62,7 +67,7 @@ class WireServer:
         """What to give to an OpenAI client."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/v1"
 
-    def __enter__(self) -> WireServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +91,9 @@ class WireServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._serve, args=(connection,), name="wire-exchange", daemon=True)
+            thread = threading.Thread(
+                target=self._serve, args=(connection,), name="wire-exchange", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 

@@ -36,7 +36,7 @@ class VllmSettings:
     long_prefill_token_threshold: int = flag(0, "tokens of one prompt in a step; 0 is no limit")
     enable_prefix_caching: bool = flag(True, "find again what a preempted request left in memory")
     max_model_len: int | None = flag(None, "prompt and answer together; left out: what fits in the pool")
-    async_scheduling: bool = flag(False, "plan one step ahead; vLLM does so on GPUs, not on CPUs")
+    async_scheduling: bool = flag(False, "plan one step ahead, as vLLM does on GPUs")
     max_num_queued_reqs: int | None = flag(None, "waiting requests before new ones get a 503")
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ class _Plan:
     decode: list[int] = field(default_factory=list)
     context: int = 0
     admitted: list[int] = field(default_factory=list)
-    evicted: list[int] = field(default_factory=list)
+    preempts: bool = False
 
     def add(self, sequence: Sequence, tokens: int) -> None:
         known = sequence.known
@@ -55,6 +55,8 @@ class Vllm:
         self._running: list[Sequence] = []
         self._here: dict[int, Sequence] = {}
         self._in_flight: _Plan | None = None
+        self._evicted: list[int] = []
+        """Who was preempted since the last step was handed out."""
         self._quiet = False
 
     def submit(self, request: Request) -> Refusal | None:
@@ -105,6 +107,8 @@ class Vllm:
             sequence.output += steps
             sequence.computed += steps
             self._hold(sequence, sequence.computed)
+        if self._in_flight is not None:
+            self._in_flight.context += steps * len(self._in_flight.rows)
 
     @property
     def load(self) -> Load:
@@ -116,9 +120,9 @@ class Vllm:
     def _schedule(self) -> _Plan | None:
         plan = _Plan()
         budget = self._schedule_running(plan, self._set.max_num_batched_tokens)
-        if not plan.evicted:
+        if not plan.preempts:
             self._schedule_waiting(plan, budget)
-        return plan if plan.rows or plan.evicted else None
+        return plan if plan.rows or plan.preempts else None
 
     def _schedule_running(self, plan: _Plan, budget: int) -> int:
         """Give each running request, in order of admission, its tokens; return what is left of the budget."""
@@ -132,7 +136,7 @@ class Vllm:
             while not self._hold(sequence, sequence.computed + tokens):
                 victim = self._running.pop()
                 self._preempt(victim)
-                plan.evicted.append(victim.id)
+                plan.preempts = True
                 if victim is sequence:
                     return budget
             plan.add(sequence, tokens)
@@ -178,9 +182,11 @@ class Vllm:
                 ended.append(sequence.ended())
                 gone.append(sequence)
         self._leave(gone)
-        steady = not (gone or plan.prefill or plan.evicted or plan.admitted)
+        evicted, self._evicted = self._evicted, []
         ahead = self._in_flight if self._set.async_scheduling else plan
-        self._quiet = steady and ahead is not None and ahead.rows == self._running and not ahead.prefill
+        self._quiet = not (gone or evicted) and all(
+            each is not None and not each.prefill and each.rows == self._running for each in (plan, ahead)
+        )
         return Step(
             prefill=tuple(plan.prefill),
             decode=tuple(plan.decode),
@@ -188,7 +194,7 @@ class Vllm:
             emitted=tuple(emitted),
             ended=tuple(ended),
             admitted=tuple(plan.admitted),
-            evicted=tuple(plan.evicted),
+            evicted=tuple(evicted),
         )
 
     def _threshold(self, tokens: int) -> int:
@@ -209,6 +215,7 @@ class Vllm:
         full = victim.computed // self._set.block_size if self._set.enable_prefix_caching else 0
         self._pool.give_back(victim.blocks, owner=victim.id, full=full)
         victim.lose()
+        self._evicted.append(victim.id)
         self._waiting.appendleft(victim)
 
     def _leave(self, gone: list[Sequence]) -> None:

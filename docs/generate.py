@@ -1,0 +1,167 @@
+"""Rewrites the tables of the documentation that the code knows better: `python docs/generate.py [--check]`.
+
+A table stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`, in the README or a page beside this.
+With `--check` nothing is written, and the exit status is 1 if a table is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from midstream import _settings
+from midstream._instruments import COMMON, METRICS, prometheus_label, prometheus_name
+from midstream._model import Settings
+from midstream.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "midstream"
+
+BLOCK = re.compile(r"(<!-- (?P<name>[a-z-]+):begin -->\n).*?(<!-- (?P=name):end -->)", re.DOTALL)
+
+VALUES = {
+    _settings.FREEZE_AFTER: "seconds, or `off`",
+    _settings.ATTRIBUTES: "`team=search,app=web`",
+    _settings.INCLUDE_USAGE: "`1` or `0`",
+    _settings.DISABLED: "`1` or `0`",
+}
+"""What each variable may say, in words."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Rewrite every page, or only say which are out of date, and return the exit status."""
+    if not set(arguments) <= {"--check"}:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    stale = []
+    for page in pages():
+        text = page.read_text()
+        fresh = rewritten(text)
+        if fresh != text:
+            stale.append(page)
+            if not arguments:
+                page.write_text(fresh)
+    for page in stale:
+        sys.stdout.write(f"{page.relative_to(ROOT)} {'is out of date' if arguments else 'rewritten'}\n")
+    return 1 if stale and arguments else 0
+
+
+def pages() -> list[Path]:
+    """List the README and every page of the documentation."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def rewritten(text: str) -> str:
+    """Return a page with its tables as they should be."""
+    return BLOCK.sub(lambda block: f"{block[1]}{TABLES[block['name']]()}{block[3]}", text)
+
+
+def metrics() -> str:
+    """Tabulate every metric, and say which attributes it has."""
+    rows = (
+        (f"`{metric.name}` ({metric.unit})", metric.kind, f"`{prometheus_name(metric)}`", metric.sample)
+        for metric in METRICS
+    )
+    everywhere = ", ".join(f"`{name}`" for name in COMMON)
+    more = (
+        f"`{metric.name}` also has {' and '.join(f'`{name}`' for name in metric.attributes[len(COMMON) :])}"
+        for metric in METRICS
+        if metric.attributes != COMMON
+    )
+    example = f"`{COMMON[0]}` is `{prometheus_label(COMMON[0])}`"
+    return (
+        table(("OTel name (unit)", "kind", "Prometheus", "one sample is"), rows)
+        + f"\nAttributes of every metric: {everywhere}, and those that you name yourself.\n"
+        + f"Beside them, {'; '.join(more)}.\n\n"
+        + f"In Prometheus a dot becomes an underscore ({example}),\n"
+        + "and a histogram's series end in `_bucket`, `_sum` and `_count`.\n"
+    )
+
+
+def settings() -> str:
+    """Tabulate the variables that `monitor()` and `instrument()` read."""
+    defaults = Settings()
+    rows = [
+        (f"`{variable}`", f"`{keyword}`", VALUES[variable], _default(getattr(defaults, keyword)))
+        for keyword, (variable, _) in _settings._FROM_ENVIRONMENT.items()
+    ]
+    rows.append((f"`{_settings.DISABLED}`", "none", VALUES[_settings.DISABLED], "`0`"))
+    return table(("variable", "keyword", "says", "default"), rows)
+
+
+def commands() -> str:
+    """Tabulate the commands."""
+    return table(
+        ("command", "does"), ((f"`midstream {name}`", command.help) for name, command in COMMANDS.items())
+    )
+
+
+def modules() -> str:
+    """List the library's modules so that each imports only from lines above its own."""
+    paths = {path.stem: path for path in PACKAGE.glob("*.py")}
+    imports = {
+        name: paths.keys() & set(_imports(ast.parse(path.read_text()))) for name, path in paths.items()
+    }
+    sorter = TopologicalSorter(imports)  # it raises if they go in a circle
+    sorter.prepare()
+    ordered: list[str] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        ordered += ready
+        sorter.done(*ready)
+    return table(("module", "is for"), ((f"`{name}`", _first_sentence(paths[name])) for name in ordered))
+
+
+def packages() -> str:
+    """List the packages that stand on the library, none of which it imports."""
+    found = {path.parent.name: path for path in PACKAGE.glob("*/__init__.py")}
+    for path in PACKAGE.glob("*.py"):
+        upward = found.keys() & set(_imports(ast.parse(path.read_text())))
+        if upward:
+            raise SystemExit(f"{path.name} imports {sorted(upward)}, which stand above it")
+    return table(
+        ("package", "is for"), ((f"`{name}`", _first_sentence(found[name])) for name in sorted(found))
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = (" | ".join(cells) for cells in (head, ["---"] * len(head), *rows))
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def _default(value: object) -> str:
+    return f"`{value:g}`" if isinstance(value, float) else "`0`" if value is False else f"{value or 'none'}"
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    """Yield the modules of the library that are imported at run time, wherever in the file."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.ImportFrom) and child.module == "midstream":
+            yield from (name.name for name in child.names)
+        elif isinstance(child, ast.ImportFrom) and (child.module or "").startswith("midstream."):
+            yield str(child.module).split(".")[1]
+        yield from _imports(child)
+
+
+def _first_sentence(path: Path) -> str:
+    doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(doc.partition("\n\n")[0].split())
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "commands": commands,
+    "metrics": metrics,
+    "modules": modules,
+    "packages": packages,
+    "settings": settings,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""The overview without a Grafana: a page of our own that shows the same panels from the same queries."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs, quote_plus, urlsplit
+from urllib.request import Request, urlopen
+
+from midstream.dashboards import Dashboard
+from midstream.dashboards.fill import filled
+
+TIMEOUT_S = 30.0
+POINTS = 180
+
+
+class Page(ThreadingHTTPServer):
+    """Serves one page, and passes the queries of its panels on to a Prometheus: those, and no others."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], url: str, dashboard: Dashboard) -> None:
+        self.prometheus = (url if "://" in url else f"http://{url}").rstrip("/")
+        self.dashboard = dashboard
+        super().__init__(address, _Handler)
+
+    def ask(self, panel: int, target: int, start: float, end: float) -> bytes:
+        """Evaluate one target over a range. Raises OSError when Prometheus does not answer."""
+        step = max(1.0, (end - start) / POINTS)
+        expr = filled(self.dashboard.panels[panel].targets[target].expr, interval_s=max(4 * step, 60.0))
+        data = f"start={start}&end={end}&step={step}&query={quote_plus(expr)}".encode()
+        request = Request(f"{self.prometheus}/api/v1/query_range", data=data)  # noqa: S310 - the user's own server
+        with urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+            body: bytes = response.read()
+            return body
+
+
+def described(dashboard: Dashboard) -> dict[str, Any]:
+    """Return what the page has to know of a dashboard."""
+    return {
+        "title": dashboard.title,
+        "description": dashboard.description,
+        "rows": [
+            {
+                "title": row.title,
+                "panels": [
+                    {
+                        "title": panel.title,
+                        "description": panel.description,
+                        "unit": panel.unit,
+                        "kind": panel.kind,
+                        "width": panel.width,
+                        "steps": panel.steps,
+                        "stacked": panel.stacked,
+                        "targets": [target.legend for target in panel.targets],
+                    }
+                    for panel in row.panels
+                ],
+            }
+            for row in dashboard.rows
+        ],
+    }
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Page
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        if address.path == "/":
+            page = files("midstream.dashboards").joinpath("page.html").read_text(encoding="utf-8")
+            data = json.dumps(described(self.server.dashboard)).replace("<", "\\u003c")
+            self._answer(200, page.replace("/*DASHBOARD*/null", data).encode(), "text/html; charset=utf-8")
+        elif address.path == "/query":
+            self._query({name: values[0] for name, values in parse_qs(address.query).items()})
+        else:
+            self._answer(404, b"{}", "application/json")
+
+    def _query(self, given: dict[str, str]) -> None:
+        try:
+            panel, target = int(given["panel"]), int(given["target"])
+            body = self.server.ask(panel, target, float(given["start"]), float(given["end"]))
+        except (KeyError, ValueError, IndexError):
+            self._answer(400, b'{"error": "panel, target, start and end are numbers"}', "application/json")
+        except OSError as error:
+            reason = json.dumps({"error": f"{self.server.prometheus} does not answer: {error}"})
+            self._answer(502, reason.encode(), "application/json")
+        else:
+            self._answer(200, body, "application/json")
+
+    def _answer(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline'")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass

@@ -1,0 +1,1 @@
+"""Tests of the alert rules: on both sides of every edge, by Prometheus' own tool."""

@@ -1,0 +1,158 @@
+"""The simulator against a real vLLM: fitted to two loads without freezes, it must predict a third with four."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from midstream.lab.fitting import fit_profile
+from midstream.lab.hardware import HardwareProfile
+from midstream.lab.observed import ObservedLoad, ObservedStream, read_load
+from midstream.lab.prediction import predict, workload_of
+from midstream.lab.recording import RecordingError
+from midstream.lab.results import RunResult
+
+LOADS = Path(__file__).parent / "recordings" / "load"
+
+
+@pytest.fixture(scope="module")
+def hardware() -> HardwareProfile:
+    """Return what was fitted to the two loads in which nothing froze."""
+    return fit_profile([read_load(LOADS / "roomy.jsonl"), read_load(LOADS / "cap4_active.jsonl")])
+
+
+@pytest.fixture(scope="module")
+def over8(hardware: HardwareProfile) -> RunResult:
+    """Return the prediction for eight streams in a pool of 28 blocks."""
+    return predict(read_load(LOADS / "over8.jsonl"), hardware, num_gpu_blocks=28, block_size=128)
+
+
+def frozen_in_order(gaps: list[tuple[int, float, float]], freeze_after_s: float = 2.0) -> list[int]:
+    """Return the streams whose gap (stream, start, length) was a freeze, as they froze."""
+    return [
+        stream for stream, _, _ in sorted((g for g in gaps if g[2] >= freeze_after_s), key=lambda g: g[1])
+    ]
+
+
+def test_the_fitted_hardware_is_plausible(hardware: HardwareProfile) -> None:
+    """A step of 8 takes 17 to 27 ms with its context, one of 4 takes 14 to 19; prefill about 1,350 tokens a second."""
+    assert 0.016 < hardware.decode_s(8, 8 * 60) < 0.019
+    assert 0.025 < hardware.decode_s(8, 8 * 740) < 0.029
+    assert 0.013 < hardware.decode_s(4, 4 * 60) < 0.016
+    assert 0.017 < hardware.decode_s(4, 4 * 740) < 0.021
+    assert 1000 < 1 / hardware.prefill_token_s < 1800
+    assert 0 < hardware.latency_s < 0.05
+
+
+def test_exactly_four_preemptions_are_predicted(over8: RunResult) -> None:
+    """As the server itself counted."""
+    assert over8.evictions == 4
+
+
+def test_the_same_streams_freeze_in_the_same_order(over8: RunResult) -> None:
+    """Stream 7 first, then 6, 5 and 4; nobody else, and nobody twice."""
+    real = read_load(LOADS / "over8.jsonl")
+    observed = []
+    for stream in real.streams:
+        length, start = max((b - a, a) for a, b in zip(stream.times_s, stream.times_s[1:], strict=False))
+        observed.append((stream.id, start, length))
+    simulated = [
+        (request.id, request.longest_gap_at_s or 0.0, request.longest_gap_s or 0.0)
+        for request in over8.requests
+    ]
+    assert frozen_in_order(observed) == [7, 6, 5, 4]
+    assert frozen_in_order(simulated) == [7, 6, 5, 4]
+    assert [request.evictions for request in over8.requests] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_each_freeze_is_about_as_long_as_the_real_one(over8: RunResult) -> None:
+    """The real ones were 8.1, 7.6, 4.9 and 2.6 s; each is predicted within a second."""
+    real = {stream.id: stream.longest_gap_s for stream in read_load(LOADS / "over8.jsonl").streams}
+    for number in (7, 6, 5, 4):
+        predicted = over8.requests[number].longest_gap_s
+        assert predicted is not None
+        assert predicted >= 2.0
+        assert predicted == pytest.approx(real[number], abs=1.0)
+
+
+def test_the_wall_time_is_predicted_within_15_percent(over8: RunResult) -> None:
+    """The real load took 22.2 s."""
+    assert over8.duration_s == pytest.approx(22.2, rel=0.15)
+    assert over8.duration_s == pytest.approx(read_load(LOADS / "over8.jsonl").wall_s, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "wall_s"),
+    [
+        ("roomy", {"num_gpu_blocks": 80}, 16.1),
+        ("cap4_active", {"num_gpu_blocks": 28, "max_num_active_seqs": 4}, 23.7),
+    ],
+)
+def test_the_loads_that_were_fitted_are_reproduced(
+    hardware: HardwareProfile, name: str, flags: dict[str, Any], wall_s: float
+) -> None:
+    """No preemption, no freeze, and the wall time within 5 %."""
+    run = predict(read_load(LOADS / f"{name}.jsonl"), hardware, block_size=128, **flags)
+    assert (run.evictions, run.frozen_share) == (0, 0.0)
+    assert run.duration_s == pytest.approx(wall_s, rel=0.05)
+
+
+def test_with_a_cap_of_four_the_others_wait_for_their_first_token(hardware: HardwareProfile) -> None:
+    """Streams 4 to 7 had theirs after 11.9 s; predicted within a second."""
+    load = read_load(LOADS / "cap4_active.jsonl")
+    run = predict(load, hardware, num_gpu_blocks=28, block_size=128, max_num_active_seqs=4)
+    for request in run.requests[4:]:
+        assert request.ttft_s == pytest.approx(11.9, abs=1.0)
+
+
+def test_the_cap_that_midstream_advises_removes_the_freezes(hardware: HardwareProfile) -> None:
+    """The same eight calls with at most four at a time: no eviction, for a little more time in all."""
+    load = read_load(LOADS / "over8.jsonl")
+    run = predict(load, hardware, num_gpu_blocks=28, block_size=128, max_num_active_seqs=4)
+    assert run.evictions == 0
+    assert run.duration_s == pytest.approx(24, rel=0.1)
+
+
+def test_a_load_is_played_from_its_calls_alone() -> None:
+    """Starts, lengths and limits are taken over; an answer that ended by itself keeps its end."""
+    times = (1.0, 2.0)
+    cut = ObservedStream(3, 0.5, times, 2.0, "length", 49, 700)
+    whole = ObservedStream(4, 0.7, times, 2.0, "stop", 49, 12)
+    calls = workload_of(ObservedLoad("two", (cut, whole))).calls
+    assert [(c.at_s, c.request.answer_tokens, c.request.max_tokens) for c in calls] == [
+        (0.5, None, 700),
+        (0.7, 12, None),
+    ]
+
+
+def test_one_batch_size_does_not_determine_the_hardware() -> None:
+    """The sentence says which load, and what is needed."""
+    with pytest.raises(ValueError, match="roomy shows one batch size only; a fit needs at least two"):
+        fit_profile([read_load(LOADS / "roomy.jsonl")])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            '{"i": 0, "start": 0, "times": [], "end": 1}',
+            "`times` must list the arrival of every content chunk",
+        ),
+        ('{"i": 0, "start": 0, "times": [1], "end": 1, "usage": [1]}', "`usage` must be [prompt tokens"),
+        ('{"start": 0, "times": [1], "end": 1, "usage": [1, 1]}', "`i` must be the stream's number"),
+    ],
+)
+def test_a_load_that_cannot_be_used_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    """With file, line and remedy."""
+    file = tmp_path / "load.jsonl"
+    file.write_text(text)
+    with pytest.raises(RecordingError) as raised:
+        read_load(file)
+    assert sentence in str(raised.value)
+    assert f"{file}, line 1" in str(raised.value)
+
+
+def test_a_load_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """The sentence names the file."""
+    with pytest.raises(RecordingError, match=r"there is no file .*nothing\.jsonl; check the path"):
+        read_load(tmp_path / "nothing.jsonl")
