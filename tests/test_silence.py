@@ -41,16 +41,25 @@ def test_silence_counts_once_output_is_read_that_came_after_it() -> None:
     silence.caught_up()
 
     assert (before, silence.longest) == (None, 10)
-    assert silence.hidden == [(0, 10)]
+    assert silence.hidden[0] == (0, 10)
 
 
 def test_silence_after_the_last_output_never_counts() -> None:
     """The server may have finished; that nothing more comes is then no silence."""
     silence = looked_at(Connection((0, WORD), (1, WORD)), [0.5, 1.01, 60, 600])
 
-    silence.caught_up()
+    silence.caught_up(in_answer=False)
 
     assert silence.longest == 1
+
+
+def test_silence_that_reached_into_the_callers_return_counts_as_far_as_it_was_seen() -> None:
+    """One more piece came unread, then nothing; the caller read it, waited a little, and got more."""
+    silence = looked_at(Connection((0, WORD), (1, WORD)), [0.9, 1.05, 3, 4])
+
+    silence.caught_up()
+
+    assert silence.longest == 3
 
 
 @pytest.mark.parametrize(("tail", "counted"), [(600, None), (3000, 10)])
@@ -96,8 +105,16 @@ def test_wait_that_began_late_is_part_of_a_longer_silence() -> None:
     """The caller was busy for the first eight of ten seconds; the server was silent for all of them."""
     silence = looked_at(Connection((0, WORD)), [3, 7])
 
-    assert silence.waited(since=0.1, until=10) == 0
+    assert silence.waited(since=0.1, asked=8, until=10) == 0
     assert silence.longest == 10
+
+
+def test_output_that_lay_ready_ends_no_silence_when_it_is_read() -> None:
+    """It ended its silence when it came; that the caller took a moment to read it makes that no longer."""
+    silence = looked_at(Connection((0, WORD), (5, WORD), (8, WORD)), [3, 4.99, 5.01, 7.9])
+
+    assert silence.waited(since=0.1, asked=8, until=8.01) is None
+    assert silence.longest == 5
 
 
 @given(

@@ -55,6 +55,9 @@ class Attribution:
         if self._wire is not None and now - (session.last_content or session.opened) >= self.candidate_s:
             arrival = self._arrival(session, self._wire, arrival, blocked=blocked_from is not None, now=now)
             self._waited(session, max(arrival, wait_from), caught_up=blocked_from is None)
+        if session.frozen and session.freeze_after_s is not None:
+            # When the freeze was told, the server had been silent for that long; it stays true.
+            arrival = max(arrival, wait_from + session.freeze_after_s - session.gap)
         blocked = now - min(max(arrival, wait_from), now)
         if stalled is not None:
             session.stood_still += min(blocked, now - stalled)
@@ -104,8 +107,12 @@ class Attribution:
             if now - session.last_content >= self.candidate_s:
                 self._waited(session, now, caught_up=True)
         elif silence.since is not None and silence.since <= session.last_content + SHARP_S:
-            begun = silence.waited(silence.since, now)
-            if session.freeze_after_s is not None and now - begun >= session.freeze_after_s:
+            begun = silence.waited(silence.since, silence.since, now)
+            if (
+                begun is not None
+                and session.freeze_after_s is not None
+                and now - begun >= session.freeze_after_s
+            ):
                 silence.hide(begun, now)
 
     def close(self) -> None:
@@ -152,15 +159,19 @@ class Attribution:
     def _catch_up(self, session: Session) -> None:
         last = self._silence.last
         if last is not None and session.caught_up > last.at:
-            self._silence.caught_up()
+            self._silence.caught_up(in_answer=not session.in_tail)
 
     def _waited(self, session: Session, until: float, *, caught_up: bool) -> None:
         """The wait in progress ends a silence; the caller may not have been there from its beginning."""
         if session.last_content is None or session.in_tail or session.wait_from is None:
             return
         silence, limit = self._silence, session.freeze_after_s
-        begun = silence.waited(session.last_content, until)
-        if limit is not None and until - begun >= limit > session.gap + until - session.wait_from:
+        begun = silence.waited(session.last_content, session.wait_from, until)
+        if (
+            begun is not None
+            and limit is not None
+            and until - begun >= limit > session.gap + until - session.wait_from
+        ):
             silence.hide(begun, until)
         if caught_up:
             silence.caught_up()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from inspect import iscoroutinefunction
 from typing import Literal, TypeAlias
 
 Phase: TypeAlias = Literal["text", "reasoning", "tool_call"]
@@ -72,6 +73,8 @@ class Freeze:
     stream was producing before it fell silent.
     """
 
+    started_at: float
+    """Unix time of the call that opened the stream, in seconds: the same as in its record."""
     at_s: float | None
     gap_s: float
     freeze_after_s: float
@@ -231,6 +234,11 @@ class Settings:
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise TypeError(f"{name} must be callable with one argument, got {hook!r}")
+            if iscoroutinefunction(hook):
+                raise TypeError(
+                    f"{name} must be a plain function, got the coroutine function {hook.__qualname__}; hooks run on a "
+                    "thread of their own, so hand over to a loop with asyncio.run_coroutine_threadsafe"
+                )
         if not isinstance(self.include_usage, bool):
             raise TypeError(f"include_usage must be True or False, got {self.include_usage!r}")
         object.__setattr__(self, "attributes", _checked_attributes(self.attributes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from midstream._labels import reserved
 from midstream._model import Settings
 
 
@@ -34,7 +35,13 @@ def settings_from(environ: Mapping[str, str], keywords: Mapping[str, Any]) -> Se
             values[name] = read(variable, environ[variable])
     if values.get("attributes", {}) is None:
         del values["attributes"]
-    return Settings(**values)
+    settings = Settings(**values)
+    for name in settings.attributes:
+        if reserved(name):
+            raise ValueError(
+                f"attribute {name!r} would overwrite a label that the metrics have; give it another name"
+            )
+    return settings
 
 
 def disabled(environ: Mapping[str, str]) -> bool:

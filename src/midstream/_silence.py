@@ -64,8 +64,14 @@ class Silence:
         ends = [end for start, end, _ in self._pending if start <= moment + SHARP_S and end > moment]
         return min(ends) if ends else None
 
-    def caught_up(self) -> None:
-        """The caller read output that came after everything seen so far: those silences were in the answer."""
+    def caught_up(self, *, in_answer: bool = True) -> None:
+        """The caller read output that came after everything seen so far: those silences were in the answer.
+
+        So was the one in progress at the last sample, unless the answer had finished by then (`in_answer` False): it
+        lasted until that sample at least.
+        """
+        if in_answer and self.since is not None and self._last is not None:
+            self._end(self.since, self._last.at, self._last.received)
         for start, end, _ in self._pending:
             self._count(start, end)
         self._pending.clear()
@@ -79,13 +85,23 @@ class Silence:
                 self._count(start, end)
         self._pending.clear()
 
-    def waited(self, since: float, until: float) -> float:
-        """The caller, who got his last output at `since`, waited until `until`; say when that silence really began."""
-        own = [start for start, _, _ in self._pending if start <= since + SHARP_S]
+    def waited(self, since: float, asked: float, until: float) -> float | None:
+        """The caller, who got his last output at `since`, asked for more at `asked` and got it at `until`.
+
+        Says when the silence that he waited out really began; None if what he got lay ready when he asked.
+        """
+        own = [(start, end) for start, end, _ in self._pending if start <= since + SHARP_S]
         self._pending = [pending for pending in self._pending if pending[0] > since + SHARP_S]
-        begun = min([since, *own])
-        if not own and self.since is not None:
+        over = [(start, end) for start, end in own if end <= asked]
+        for start, end in over:
+            self._count(start, end)
+        lasting = [start for start, end in own if end > asked]
+        if over and not lasting and until - asked < SHARP_S:
+            return None
+        begun = min([since, *lasting])
+        if not lasting and self.since is not None:
             begun = min(begun, self.since)
+            self.since = None
         self._keep(begun, until)
         return begun
 

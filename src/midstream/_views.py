@@ -113,6 +113,7 @@ def _freeze(
 ) -> Freeze:
     call = session.call
     return Freeze(
+        started_at=call.started_at,
         at_s=_offset(session, since),
         gap_s=gap_s,
         freeze_after_s=session.freeze_after_s or 0.0,

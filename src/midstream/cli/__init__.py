@@ -29,7 +29,9 @@ class Command:
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "dashboard": Command(
-            "midstream.cli.dashboard", "dashboard", "Render Grafana dashboards, or show one without a Grafana."
+            "midstream.cli.dashboard",
+            "dashboard",
+            "Render Grafana dashboards, or show one without a Grafana.",
         ),
         "demo": Command(
             "midstream.cli.demo", "demo", "Watch streams freeze: a real overload, replayed here."

@@ -10,6 +10,8 @@ _EXTRAS: Mapping[str, str] = MappingProxyType(
     {
         "typer": "cli",
         "rich": "cli",
+        "yaml": "cli",
+        "matplotlib": "lab",
         "starlette": "lab",
         "uvicorn": "lab",
         "prometheus_client": "prometheus",
