@@ -1,0 +1,18 @@
+"""Run the measurements one after the other: `python -m benchmarks`, or `make bench`."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import accuracy, overhead, reality, writeup
+
+for title, main, arguments in (
+    ("What it costs", overhead.main, []),
+    ("How exact it is", accuracy.main, ["--rounds", "1"]),
+):
+    print(f"\n{title}\n", flush=True)
+    main(arguments)
+for title, module in (("The lab against a real server", reality), ("The lab against the write-up", writeup)):
+    print(f"\n{title}\n", flush=True)
+    module.main()
+sys.exit(0)
