@@ -3,7 +3,9 @@
     make test-matrix                      # all cells, in environments of their own under .venv-matrix/
     python tests/matrix.py 1.40 3.13      # only the cells whose SDK or Python begins so
 
-On the Python at hand only the tests that use the SDK are run, since `make test` runs them all; on the others, all are.
+On the Python at hand only the tests that use the SDK are run, since `make test` runs them all; with SDKs between the
+oldest and the newest, only those of them that need no real time. On another Python all are run, but for tests/real/:
+what runs there are programs of others, which know nothing of our Python.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from environments import HERE, ROOT, Environments, interpreter, pytest, say
 
 OLDEST, LAST_1, LAST_2, NEWEST = "openai==1.40.0", "openai<2", "openai<3", "openai<4"
 CELLS = [
+    # The longest first.
+    *(cell for cell in (("3.10", NEWEST), ("3.13", NEWEST)) if cell[0] != HERE),
     (HERE, OLDEST),
+    *((python, OLDEST) for python in ("3.10",) if python != HERE),
     (HERE, LAST_1),
     (HERE, LAST_2),
     (HERE, NEWEST),
-    *(cell for cell in (("3.10", OLDEST), ("3.10", NEWEST), ("3.13", NEWEST)) if cell[0] != HERE),
 ]
 OLD_HTTPX = "httpx<0.28"
 """Before 1.55.3 the SDK passes httpx an argument that httpx dropped in 0.28."""
@@ -75,13 +79,13 @@ def _run(environments: Environments, python: str, requirement: str) -> Result:
     return Result(version, python, run.said, run.ok, run.output, run.seconds)
 
 
-def _tests_of_the_sdk() -> list[str]:
+def _tests_of_the_sdk(*, real_time: bool) -> list[str]:
     """Test files that drive the SDK; to the others its version is all the same."""
-    files = sorted((ROOT / "tests").glob("test_*.py"))
+    files = {file: file.read_text() for file in sorted((ROOT / "tests").glob("test_*.py"))}
     return [
-        str(file)
-        for file in files
-        if re.search("^(from|import) (openai|harness)", file.read_text(), re.MULTILINE)
+        str(file.relative_to(ROOT))
+        for file, text in files.items()
+        if re.search("^from harness import", text, re.M) and (real_time or "import WireServer" not in text)
     ]
 
 
