@@ -137,9 +137,6 @@ def test_the_readme_needs_six_lines() -> None:
 
 # Commands
 
-TO_COME = {"advise", "compare"}
-"""Commands that the runbook names before they exist."""
-
 
 def shown_commands(page: Path) -> Iterator[list[str]]:
     """Every `midstream` command on a page, in a block or in backticks, as words."""
@@ -183,8 +180,6 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
         if command.startswith("-"):
             assert command in {"--help", "--version"}
             continue
-        if command in TO_COME:
-            continue
         assert command in COMMANDS
         shown = {word.partition("=")[0] for word in arguments if re.match(r"--?[a-z]", word)}
         assert shown - {"--help"} <= options_of(command) | {"--help"}
@@ -195,11 +190,6 @@ def test_the_command_line_explains_itself(capsys: pytest.CaptureFixture[str]) ->
     assert main(["--help"]) == 0
     overview = capsys.readouterr().out
     assert [name for name in COMMANDS if name not in overview] == []
-
-
-def test_what_is_to_come_has_not_come() -> None:
-    """Whoever adds a command that was announced takes it off the list."""
-    assert TO_COME.isdisjoint(COMMANDS)
 
 
 @EACH_PAGE

@@ -14,7 +14,7 @@ LENGTH = Fired(
     "warning",
     "Too many answers are cut off by their token limit",
     f"5.1% of the finished answers ended with finish_reason length. {WHO} Users read half a sentence. Raise max_tokens "
-    "to the p99.9 of real lengths; `midstream advise` has it.",
+    "to the p99.9 of real lengths.",
     CAPACITY,
 )
 HITS = Fired(
@@ -29,7 +29,7 @@ OVERSIZED = Fired(
     "max_tokens is far larger than what answers use",
     f"99 % of the answers use less than 4.97% of max_tokens. {WHO} An engine that reserves memory makes "
     f"everyone wait for "
-    "it. Lower max_tokens; `midstream advise` computes it.",
+    "it. Lower max_tokens to the p99.9 of real lengths.",
     CAPACITY,
 )
 SLOW = Fired(

@@ -56,7 +56,7 @@ SHARE = Fired(
     "warning",
     "Too many answers freeze",
     f"5.1% of the streams paused for more than 5 s. {WHO} Lower the server's concurrency cap, or send it fewer "
-    "requests; `midstream advise` computes the cap.",
+    "requests; `midstream simulate` shows what a cap does.",
     OVERVIEW,
 )
 RISING = Fired(

@@ -37,7 +37,7 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
             keep="10m",
             summary="Too many answers are cut off by their token limit",
             description="[percent] of the finished answers ended with finish_reason length. [who]. Users read half a "
-            "sentence. Raise max_tokens to the p99.9 of real lengths; `midstream advise` has it.",
+            "sentence. Raise max_tokens to the p99.9 of real lengths.",
             dashboard=CAPACITY,
         ),
         Alert(
@@ -60,7 +60,7 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
             keep="1h",
             summary="max_tokens is far larger than what answers use",
             description="99 % of the answers use less than [percent] of max_tokens. [who]. An engine that reserves "
-            "memory makes everyone wait for it. Lower max_tokens; `midstream advise` computes it.",
+            "memory makes everyone wait for it. Lower max_tokens to the p99.9 of real lengths.",
             dashboard=CAPACITY,
         ),
         Alert(

@@ -72,7 +72,7 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             keep="10m",
             summary="Too many answers freeze",
             description=f"[percent] of the streams paused for more than {t.freeze_s:g} s. [who]. Lower the server's "
-            "concurrency cap, or send it fewer requests; `midstream advise` computes the cap.",
+            "concurrency cap, or send it fewer requests; `midstream simulate` shows what a cap does.",
         ),
         Alert(
             "StreamFreezesRising",

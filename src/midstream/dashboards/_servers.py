@@ -87,7 +87,7 @@ def capacity(naming: Naming) -> Dashboard:
     return Dashboard(
         "midstream-capacity",
         "midstream: limits and lengths",
-        "What to set max_tokens to, and what the engine has to hold. `midstream advise` computes both.",
+        "What to set max_tokens to, and what the engine has to hold.",
         p.variables(),
         (
             Row("Limits", (
