@@ -105,6 +105,24 @@ def test_blocked_loop_is_no_freeze(block: tuple[float, float]) -> None:
     assert record.loop_blocked_s == pytest.approx(block[1], abs=0.4)
 
 
+def test_sync_stream_read_on_a_loops_thread_keeps_its_freeze() -> None:
+    """A notebook does so: the wait for the server blocks the loop, and is the server's silence all the same."""
+    with WireServer(FROZEN) as wire:
+        client = OpenAI(api_key="none", base_url=wire.base_url)
+        seen = collect(client, freeze_after_s=0.6)
+
+        async def read() -> None:
+            for _ in client.chat.completions.create(**ASK, stream=True):
+                await asyncio.sleep(0)
+            client.close()
+
+        asyncio.run(read())
+        seen.flush()
+
+    assert seen.record.max_gap_s == pytest.approx(1.05, abs=0.15)
+    assert (seen.record.freezes, seen.record.hidden, seen.record.loop_blocked_s) == (1, 0, 0.0)
+
+
 def test_loop_that_blocks_in_the_middle_of_a_silence_takes_nothing_off() -> None:
     """When it came back there was still nothing to read, so the server was silent throughout."""
     record = stream_over("async", FROZEN, {}, (0.8, 0.5)).record

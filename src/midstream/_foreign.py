@@ -36,7 +36,9 @@ def follow(stream: Any, monitor: Monitor, started: float | None = None) -> Any:
         return stream
     if started is None and (inspect.isgenerator(stream) or inspect.isasyncgen(stream)):
         started = monitor.process.clock()  # a generator does nothing before it is asked
-    life = Life(opened(monitor, started), Scope(monitor), monitor)
+    kind = type(stream)
+    on_loop = hasattr(kind, "__anext__") or hasattr(kind, "__aiter__")
+    life = Life(opened(monitor, started, on_loop=on_loop), Scope(monitor), monitor)
     opened_inside()
     return stand_in(_Known(stream, life), _METHODS)
 

@@ -49,7 +49,7 @@ class Life:
         self.tracker.dropped()
 
 
-def opened(monitor: Monitor, started: float | None) -> Tracker:
+def opened(monitor: Monitor, started: float | None, *, on_loop: bool) -> Tracker:
     """Begin to follow a stream of which neither model nor server is known: those labels are left out."""
     span = current_span()
     call = Call(
@@ -63,7 +63,7 @@ def opened(monitor: Monitor, started: float | None) -> Tracker:
         trace_id=format_trace_id(span.trace_id) if span.is_valid else None,
         span_id=format_span_id(span.span_id) if span.is_valid else None,
     )
-    return monitor.open(call, otel_context.get_current())
+    return monitor.open(call, otel_context.get_current(), on_loop=on_loop)
 
 
 class Steps(SyncChunks):

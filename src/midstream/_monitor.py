@@ -109,13 +109,19 @@ class Monitor:
         self.open_streams = 0
         process.monitors.add(self)
 
-    def open(self, call: Call, context: Context | None, wire: WireClock | None = None) -> Tracker:
-        """Begin to follow one stream, over this wire if there is one. Call it where the stream will be read."""
+    def open(
+        self, call: Call, context: Context | None, wire: WireClock | None = None, *, on_loop: bool = False
+    ) -> Tracker:
+        """Begin to follow one stream, over this wire if there is one.
+
+        `on_loop` says that its waits are awaited on the event loop that runs here. A sync stream that is read on a
+        loop's thread blocks that loop by its own waits, which are the server's all the same.
+        """
         settings = self.settings
         now = self.process.clock()
         labels = self.recorder.labels(call, settings.attributes)
         session = Session(call, now, settings.freeze_after_s, settings.attributes)
-        pulse = self.process.heartbeat()
+        pulse = self.process.heartbeat() if on_loop else None
         attribution = Attribution(settings.freeze_after_s, wire, pulse, self.roster.stalled_since)
         tracker = Tracker(session, self, attribution, labels, context)
         self.recorder.opened(labels)

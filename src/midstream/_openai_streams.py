@@ -54,10 +54,11 @@ def follow(stream: Any) -> None:
             return
         source = stream._iterator
         clock = asked.monitor.process.clock
-        tracker = asked.monitor.open(asked.call, asked.context, wire_clock(response, clock))
+        wire, on_loop = wire_clock(response, clock), hasattr(source, "__anext__")
+        tracker = asked.monitor.open(asked.call, asked.context, wire, on_loop=on_loop)
         hide = _usage_only if asked.hide_usage else None
         read = asked.read or reader_for(asked.call.operation)
-        if hasattr(source, "__anext__"):
+        if on_loop:
             stream._iterator = AsyncChunks(source, tracker, read, clock, hide)
             close, running = "aclose", "ag_running"
         else:
