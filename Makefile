@@ -24,6 +24,7 @@ test-frameworks: $(VENV)/.installed-dev
 	$(BIN)/python tests/run_frameworks.py
 
 bench: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks
 
 format: $(VENV)/.installed-dev
