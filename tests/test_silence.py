@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from midstream._attribution import Attribution
+from midstream._chunks import NOTHING, TEXT
+from midstream._model import Call
+from midstream._session import Session, Signal
 from midstream._silence import SHARP_S, SMALL, Silence
-from midstream._wire import Sample
+from midstream._wire import Sample, WireClock
+from midstream.testing import ManualClock
 
 WORD = 160
 """Bytes of a usual chunk of output."""
@@ -115,6 +121,150 @@ def test_output_that_lay_ready_ends_no_silence_when_it_is_read() -> None:
 
     assert silence.waited(since=0.1, asked=8, until=8.01) is None
     assert silence.longest == 5
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param(["look", "read"], id="before the caller reads"),
+        pytest.param(["read", "look"], id="told after the caller has read"),
+        pytest.param(["read", "late"], id="taken after he has read, told with what was true before"),
+        pytest.param(["look", "read", "late", "look"], id="all of these"),
+    ],
+)
+def test_silence_that_the_caller_waited_out_is_never_hidden_too(looks: list[str]) -> None:
+    """The watcher and the caller look at the same moment, and either may come first."""
+    connection = Connection((0, WORD), (10, WORD), (10.05, WORD), (20, WORD))
+    silence = looked_at(connection, [3, 6, 9.9])
+    for look in looks:
+        if look == "read":
+            silence.waited(since=0, asked=0.1, until=10.001)
+        else:
+            silence.look(connection.at(10.0005 if look == "look" else 10.002), 0, nothing_new=True)
+
+    silence.caught_up()
+
+    assert [length for length in silence.hidden if length[1] - length[0] > SHARP_S] == []
+    assert silence.longest == pytest.approx(10, abs=0.01)
+
+
+def test_large_pings_within_a_wait_hide_nothing() -> None:
+    """They look like output on the wire; the caller, who waited all the while, knows better."""
+    silence = looked_at(Connection((0, WORD), (1, WORD), (8, WORD)), [0.5, 1.01, 4, 7.9, 8.01])
+
+    silence.waited(since=0, asked=0.1, until=10)
+    silence.caught_up()
+
+    assert silence.hidden == []
+    assert silence.longest == 10
+
+
+class Kernel:
+    """A socket whose TCP_INFO tells of pieces that came in, by a manual clock."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.pieces: list[tuple[float, int]] = [(clock(), 300)]
+        self.coming = (0.0, 0)
+
+    def arrive(self) -> None:
+        if self.clock() >= self.coming[0] > self.pieces[-1][0]:
+            self.pieces.append(self.coming)
+
+    def getsockopt(self, _level: int, _option: int, size: int) -> bytes:
+        info = bytearray(size)
+        age_ms = round(1000 * (self.clock() - self.pieces[-1][0]))
+        struct.pack_into("=I", info, 52, age_ms)
+        struct.pack_into("=Q", info, 128, sum(length for _, length in self.pieces))
+        struct.pack_into("=I", info, 152, len(self.pieces))
+        return bytes(info)
+
+
+def test_slow_thread_that_reads_what_lay_there_has_not_caught_up() -> None:
+    """Its wait of some milliseconds was for the processor; the server's silence goes on, and is one."""
+    clock = ManualClock(100.0)
+    kernel = Kernel(clock)
+    attribution = Attribution(1.0, WireClock(kernel, clock))
+    session = Session(Call("chat", "openai", "host", 80, "m", clock(), 0.0), clock(), 1.0)
+    kernel.pieces += [(100.0 + 0.1 * n, 160) for n in range(1, 6)]  # silent from 100.5 s to 103.5 s
+    for asked in (100.6, 101.2, 101.8, 102.4, 103.0, 103.6):
+        clock.advance_to(asked)
+        session.wait(asked)
+        if asked > 103.5:
+            kernel.pieces += [(103.5, 160), (103.55, 160)] if len(kernel.pieces) == 6 else []
+        attribution.look(session, clock())
+        clock.advance(0.004)
+        session.chunk(TEXT, clock())
+        for _ in range(50):
+            clock.advance(0.01)
+            attribution.look(session, clock())
+    attribution.ending(session, clock())
+
+    assert attribution.hidden(1.0) == [(pytest.approx(100.5, abs=0.002), pytest.approx(3.0, abs=0.2))]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["word", "word", "ping"]),
+        st.one_of(st.just(0.0), st.floats(0.0, 2.0)),
+        st.floats(0.01, 3.0),
+        st.lists(st.floats(0.0, 1.0), max_size=6),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@given(prefill=st.floats(0.01, 5.0), large=st.booleans(), steps=STEPS)
+def test_each_silence_is_one_freeze_or_one_hidden_freeze_and_never_both(
+    prefill: float, large: bool, steps: list[tuple[str, float, float, list[float]]]
+) -> None:
+    """The caller holds and waits, words and pings come while he waits, and the watcher looks at any time.
+
+    A silence of a second of which he waited for a second is one freeze; one that he held for in part may be hidden,
+    once; the time before the first word is neither. Large pings pass for output if he holds, so then there are none.
+    """
+    clock = ManualClock(100.0)
+    kernel = Kernel(clock)
+    attribution = Attribution(1.0, WireClock(kernel, clock))
+    session = Session(Call("chat", "openai", "host", 80, "m", clock(), 0.0), clock(), 1.0)
+    waited, silence_from, freezes, expected = 0.0, clock(), 0, 0
+    hidden: list[tuple[float, float]] = []
+    long_silences: list[tuple[float, float]] = []
+    for number, (what, hold, wait, looks) in enumerate([("word", 0.0, prefill, [0.5]), *steps]):
+        hold = 0.0 if large else hold
+        asks, comes = clock() + hold, clock() + hold + wait
+        kernel.coming = (comes, 160 if what == "word" else 200 if large else 14)
+        for moment in sorted([asks, comes, *(clock() + (hold + wait) * look for look in looks)]):
+            clock.advance_to(moment)
+            if moment == asks and not session.waiting:
+                session.wait(moment)
+            if moment in (asks, comes):
+                kernel.arrive()
+            attribution.look(session, moment)
+        reading = TEXT if what == "word" else NOTHING
+        blocked = 0.0
+        if comes - session.last_event >= attribution.long_s:
+            blocked = attribution.waited(session, comes, spoke=what == "word")
+        if session.chunk(reading, comes, blocked) is Signal.THAWED:
+            session.thaw()
+            attribution.thawed(session)
+            freezes += 1
+        waited += wait
+        if what == "word":
+            assume(abs(waited - 1.0) > 1e-6 and abs(comes - silence_from - 1.0) > 0.002)  # the kernel counts in ms
+            if number and waited >= 1.0:
+                expected += 1
+            elif number and comes - silence_from >= 1.0:
+                long_silences.append((silence_from, comes))
+            waited, silence_from = 0.0, comes
+        attribution.look(session, comes)
+        hidden += attribution.hidden(1.0)
+    assert freezes == expected
+    for start, length in hidden:
+        owners = [s for s in long_silences if s[0] - SHARP_S <= start and start + length <= s[1] + SHARP_S]
+        assert len(owners) == 1, (start, length)
+        long_silences.remove(owners[0])
 
 
 @given(

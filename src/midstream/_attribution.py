@@ -6,12 +6,13 @@ process's own watcher (which stands still when everything does), and the wire cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from midstream._heartbeat import BEAT_S, Heartbeat
 from midstream._session import CAUGHT_UP_S, Session
 from midstream._silence import FINENESS, FINEST_S, SHARP_S, SMALL, Silence
-from midstream._wire import WireClock
+from midstream._wire import Sample, WireClock
 
 LOOP_WAIT_S = 0.1
 """A wait on an event loop that is worth a look at its heartbeat, which costs no system call."""
@@ -44,17 +45,26 @@ class Attribution:
         """Whether anything here can tell a wait for the server from a wait for ourselves."""
         return self._pulse is not None or self._wire is not None
 
-    def waited(self, session: Session, now: float) -> float:
-        """A long wait ends with a chunk: the seconds of it in which the chunk was there already."""
+    def waited(self, session: Session, now: float, *, spoke: bool = False) -> float:
+        """A long wait ends with a chunk: the seconds of it in which the chunk was there already.
+
+        `spoke` says that the chunk ends the silence: it carries output, or finishes. A ping does neither.
+        """
         wait_from = session.wait_from
         if wait_from is None or now - wait_from <= CAUGHT_UP_S:
             return 0.0  # it lay ready: whatever silence there was, this wait is none of it
         stalled = self._stalled_since(now)
         blocked_from = self._blocked_since(now, stalled)
         arrival = now if blocked_from is None else max(blocked_from, wait_from)
-        if self._wire is not None and now - (session.last_content or session.opened) >= self.candidate_s:
+        last_content = (
+            session.last_content
+        )  # None: the wait is for the first output, and no silence of an answer
+        if self._wire is not None and last_content is not None and now - last_content >= self.candidate_s:
             arrival = self._arrival(session, self._wire, arrival, blocked=blocked_from is not None, now=now)
-            self._waited(session, max(arrival, wait_from), caught_up=blocked_from is None)
+            if spoke:
+                self._waited(session, max(arrival, wait_from), caught_up=blocked_from is None)
+            elif blocked_from is None:
+                self._silence.goes_on(last_content)
         if session.frozen and session.freeze_after_s is not None:
             # When the freeze was told, the server had been silent for that long; it stays true.
             arrival = max(arrival, wait_from + session.freeze_after_s - session.gap)
@@ -62,6 +72,17 @@ class Attribution:
         if stalled is not None:
             session.stood_still += min(blocked, now - stalled)
         return blocked
+
+    def thawed(self, session: Session) -> None:
+        """A freeze that the caller waited for, in one wait or in many, has ended: no part of it is hidden."""
+        began = session.last_gap_at
+        if self._wire is None or began is None:
+            return
+        ended = began + session.last_gap
+        if not self._silence.accounts_for(ended - CAUGHT_UP_S):
+            came_as_read = session.caught_up == session.last_event
+            self._silence.waited(began, began, session.last_event if came_as_read else ended)
+            self._silence.account_for(session.last_event)
 
     def look(self, session: Session, now: float) -> float | None:
         """Sample the connection if that can tell something now; say when to look again."""
@@ -72,7 +93,6 @@ class Attribution:
             return min(quiet_since, session.caught_up) + self.candidate_s
         if session.in_tail or session.content_chunks == 0:
             return now + self.candidate_s
-        self._catch_up(session)
         blocked = self._pulse is not None and self._pulse.blocked_at(now)
         if session.waiting and not blocked:
             return self._look_at_wait(session, now)
@@ -85,9 +105,8 @@ class Attribution:
         sample = None if self._wire is None else self._wire.sample()
         if sample is None:
             return not unsure
-        self._catch_up(session)
         last_content = session.last_content or now
-        self._silence.look(sample, last_content, nothing_new=not unsure)
+        self._take(session, sample, last_content, nothing_new=not unsure)
         if self._silence.first_output_after(session.wait_from or now) is not None:
             return False
         # While our own side cannot read, the server is silent only if nothing has come since the last output was read.
@@ -98,9 +117,10 @@ class Attribution:
         silence, wire = self._silence, self._wire
         if wire is None:
             return
-        self._catch_up(session)
+        sample = wire.sample()  # None: the connection may be gone by now
+        self._catch_up(session, sample)
         if silence.last is not None:
-            silence.settle((wire.sample() or silence.last).received)  # the connection may be gone by now
+            silence.settle((sample or silence.last).received)
         if session.last_content is None or session.in_tail:
             return
         if session.wait_from is not None:
@@ -145,9 +165,8 @@ class Attribution:
         sample = wire.sample()
         if sample is None:
             return arrival
-        self._catch_up(session)
         last_content = session.last_content if session.last_content is not None else session.opened
-        self._silence.look(sample, last_content, nothing_new=not blocked)
+        self._take(session, sample, last_content, nothing_new=not blocked)
         if not blocked and sample.at - sample.last_data_at < SHARP_S:
             return now  # taken as it came
         came = self._silence.first_output_after(session.wait_from or now)
@@ -156,22 +175,28 @@ class Attribution:
         # Nobody looked while it came. Without a blocked loop to explain it, this thread was starved of time to take it.
         return arrival if blocked else sample.last_data_at
 
-    def _catch_up(self, session: Session) -> None:
+    def _catch_up(self, session: Session, sample: Sample | None) -> None:
         last = self._silence.last
-        if last is not None and session.caught_up > last.at:
+        if last is None or session.caught_up <= last.at:
+            return
+        if sample is not None and sample.received <= last.received:
+            return  # nothing has come: he read what lay there, and the wait was his own slowness
+        # A ping that was read ends no silence: only output does, or the finish.
+        if session.in_tail or (session.last_content is not None and session.last_content > last.at):
             self._silence.caught_up(in_answer=not session.in_tail)
 
     def _waited(self, session: Session, until: float, *, caught_up: bool) -> None:
         """The wait in progress ends a silence; the caller may not have been there from its beginning."""
         if session.last_content is None or session.in_tail or session.wait_from is None:
             return
-        silence, limit = self._silence, session.freeze_after_s
-        begun = silence.waited(session.last_content, session.wait_from, until)
-        if (
-            begun is not None
-            and limit is not None
-            and until - begun >= limit > session.gap + until - session.wait_from
-        ):
+        silence, since, asked = self._silence, session.last_content, session.wait_from
+        limit = math.inf if session.freeze_after_s is None else session.freeze_after_s
+        froze = (
+            session.gap + until - asked >= limit
+        )  # then no part of it is hidden, whatever he held meanwhile
+        begun = silence.waited(since, since if froze else asked, until)
+        # The kernel's clock is good for milliseconds: a silence that was waited out from its beginning is the wait.
+        if begun is not None and not froze and asked - begun > SHARP_S and until - begun >= limit:
             silence.hide(begun, until)
         if caught_up:
             silence.caught_up()
@@ -189,17 +214,26 @@ class Attribution:
 
     def _look_behind(self, session: Session, now: float) -> float | None:
         # What lies unread came since the caller read last. If it is next to nothing, it is no output.
-        first = self._silence.last is None and self._wire is not None
-        unread = self._wire.unread() if first and self._wire is not None else None
-        quiet = self._sample(session, now, nothing_new=unread is not None and unread <= SMALL)
+        quiet = self._sample(session, now, nothing_new=None)
         if quiet is None:
             return None
         wait = FINENESS * quiet if quiet >= self.candidate_s else self.candidate_s - quiet
         return now + max(wait, FINEST_S)
 
-    def _sample(self, session: Session, now: float, *, nothing_new: bool) -> float | None:
-        sample = None if self._wire is None else self._wire.sample()
-        if sample is None:
+    def _take(self, session: Session, sample: Sample, last_content: float, *, nothing_new: bool) -> None:
+        self._catch_up(session, sample)
+        # Whoever reads a ping has read all that came before it.
+        emptied = session.caught_up if session.caught_up > last_content else -math.inf
+        self._silence.look(sample, last_content, nothing_new=nothing_new, emptied=emptied)
+
+    def _sample(self, session: Session, now: float, *, nothing_new: bool | None) -> float | None:
+        wire = self._wire
+        sample = None if wire is None else wire.sample()
+        if wire is None or sample is None:
             return None
-        self._silence.look(sample, session.last_content or now, nothing_new=nothing_new)
+        if nothing_new is None:
+            # Asked after the sample, so that nothing which it knows of can have come in between.
+            unread = wire.unread() if self._silence.last is None else None
+            nothing_new = unread is not None and unread <= SMALL
+        self._take(session, sample, session.last_content or now, nothing_new=nothing_new)
         return self._silence.quiet_for(sample)

@@ -13,6 +13,8 @@ tell is what it says, so two rules keep the answer right:
 
 from __future__ import annotations
 
+import math
+
 from midstream._wire import Sample
 
 SMALL = 96
@@ -29,28 +31,37 @@ FINENESS = 0.01
 class Silence:
     """The silences of one stream, longest kept. Moments and durations in seconds on one clock."""
 
-    __slots__ = ("_last", "_pending", "hidden", "longest", "since")
+    __slots__ = ("_accounted", "_last", "_pending", "hidden", "longest", "since")
 
     def __init__(self) -> None:
         self._last: Sample | None = None
         self._pending: list[tuple[float, float, int]] = []
+        self._accounted = -math.inf  # up to this moment every silence was waited out by the caller
         self.since: float | None = None
         self.longest: float | None = None
         self.hidden: list[tuple[float, float]] = []
 
-    def look(self, sample: Sample, last_read: float, *, nothing_new: bool) -> None:
+    def look(
+        self, sample: Sample, last_read: float, *, nothing_new: bool, emptied: float = -math.inf
+    ) -> None:
         """Take in a sample of a connection whose last output the caller got at `last_read`.
 
-        `nothing_new` says for a first sample that what came since then, if anything did, was no output.
+        At `emptied` he had read all there was, be it output or not.
+
+        `nothing_new` says for a first sample that what came since then, if anything did, was no output. Whoever samples
+        may be overtaken by the caller who reads: what he has waited out by now is never begun again.
         """
+        if sample.at <= self._accounted:
+            return
         last, self._last = self._last, sample
         if last is None or self.since is None:
-            self.since = min(sample.last_data_at, last_read) if nothing_new else sample.last_data_at
+            since = min(sample.last_data_at, last_read) if nothing_new else sample.last_data_at
+            self.since = max(since, self._accounted)
             return
         pieces = sample.segments - last.segments
         if pieces <= 0 or sample.received - last.received <= SMALL:
             return
-        arrival = self._arrival(last, sample)
+        arrival = self._arrival(last, sample, emptied)
         # Of several pieces in some time, one at least came no sooner than the average after the one before.
         average = (sample.last_data_at - last.last_data_at) / pieces
         if average > arrival - self.since:
@@ -91,19 +102,31 @@ class Silence:
         Says when the silence that he waited out really began; None if what he got lay ready when he asked.
         """
         own = [(start, end) for start, end, _ in self._pending if start <= since + SHARP_S]
-        self._pending = [pending for pending in self._pending if pending[0] > since + SHARP_S]
-        over = [(start, end) for start, end in own if end <= asked]
+        later = [pending for pending in self._pending if pending[0] > since + SHARP_S]
+        ready = until - asked < SHARP_S and bool(own) and all(end <= asked for _, end in own)
+        # What had come when he asked, and was none of what he got then or before, was no output, however large.
+        over = [(start, end) for start, end in own if ready or end <= since + SHARP_S]
         for start, end in over:
             self._count(start, end)
-        lasting = [start for start, end in own if end > asked]
-        if over and not lasting and until - asked < SHARP_S:
+        if ready:
+            self._pending = later
             return None
+        self._pending = later
+        self.account_for(until)
+        lasting = [start for start, end in own if end > since + SHARP_S]
         begun = min([since, *lasting])
         if not lasting and self.since is not None:
             begun = min(begun, self.since)
             self.since = None
         self._keep(begun, until)
         return begun
+
+    def goes_on(self, since: float) -> None:
+        """The caller has read all there is, and there was no output after `since`: no silence has ended since then."""
+        ended = [start for start, end, _ in self._pending if end > since + SHARP_S]
+        self._pending = [pending for pending in self._pending if pending[1] <= since + SHARP_S]
+        if ended and self.since is not None:
+            self.since = min(self.since, *ended)
 
     def hide(self, start: float, end: float) -> None:
         """Note a freeze of the server that the caller waited for only in part."""
@@ -113,17 +136,28 @@ class Silence:
         """How long no output has come in, as far as samples tell."""
         return sample.at - (sample.last_data_at if self.since is None else self.since)
 
+    def account_for(self, moment: float) -> None:
+        """The caller is known to have waited out, or to have been told of, all silences up to this moment."""
+        self._accounted = max(self._accounted, moment)
+        self._pending = [pending for pending in self._pending if pending[0] >= moment - SHARP_S]
+
+    def accounts_for(self, moment: float) -> bool:
+        """Whether that is known already."""
+        return moment <= self._accounted
+
     @property
     def last(self) -> Sample | None:
         """The latest sample of the silence in progress."""
         return self._last
 
-    def _arrival(self, last: Sample, sample: Sample) -> float:
+    def _arrival(self, last: Sample, sample: Sample, emptied: float) -> float:
         if sample.segments - last.segments == 1 or sample.at - last.at <= SHARP_S:
             return sample.last_data_at
-        return last.at  # several pieces came, and the first of them at this moment or later
+        # Several pieces came, and the first of output among them later than that.
+        return min(max(last.at, emptied), sample.last_data_at)
 
     def _end(self, start: float, end: float, before: int) -> None:
+        start = max(start, self._accounted)
         if end > start:
             self._pending.append((start, end, before))
             if len(self._pending) > MOST_PENDING:

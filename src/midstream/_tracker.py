@@ -72,7 +72,8 @@ class Tracker:
     def long_wait(self, reading: Reading, now: float) -> Signal | None:
         """A wait that was long enough to ask whose it was ended with a chunk."""
         with self._monitor.lock:
-            blocked = self.attribution.waited(self.session, now)
+            spoke = reading.phase is not None or bool(reading.finishes)
+            blocked = self.attribution.waited(self.session, now, spoke=spoke)
             signal = self.session.chunk(reading, now, blocked)
         self._tell_hidden()
         return signal
@@ -84,6 +85,7 @@ class Tracker:
             return
         with self._monitor.lock:
             unclaimed = self.session.thaw()
+            self.attribution.thawed(self.session)
             frozen_s = self._uncounted(self.session.frozen_s)
         thaw = thaw_of(self.session, shared=self._shared)
         if unclaimed:
