@@ -52,15 +52,16 @@ class Session:
     """The bookkeeping of one open stream. Fields are offsets on the monitor's clock or durations, in seconds."""
 
     __slots__ = (
-        "_held_chunk",
+        "_last_content",
         "_limit",
-        "_steady",
+        "_others",
         "answer",
+        "asked",
         "attributes",
         "blocked",
+        "busy",
         "call",
         "caught_up",
-        "chunks",
         "content_chunks",
         "ended",
         "first_chunk",
@@ -72,7 +73,6 @@ class Session:
         "gap",
         "hidden",
         "in_tail",
-        "last_content",
         "last_event",
         "last_gap",
         "last_gap_at",
@@ -86,11 +86,11 @@ class Session:
         "opened",
         "phase",
         "shared",
+        "steady",
         "stood_still",
         "suspected",
         "tail",
         "unnamed",
-        "wait_from",
         "waited",
     )
 
@@ -109,15 +109,19 @@ class Session:
         self.ended = False
         self.unnamed = True  # no chunk has named the model, and one still may
 
-        self.chunks = 0
+        # What the next chunk most probably says: more of the same output, nothing counted, nothing finished. While that
+        # is so the iterators keep the books themselves, since a call would cost as much as all of them.
+        self.steady: Reading | None = None
         self.content_chunks = 0
+        self._others = 0
         self.first_chunk: float | None = None
         self.first_content: float | None = None
-        self.last_content: float | None = None
+        self._last_content: float | None = None
         self.last_event = opened
         self.phase: Phase = "text"
 
-        self.wait_from: float | None = None  # None while the caller holds
+        self.busy = False  # a wait is in progress, or the stream is over: one more call is not ours to time
+        self.asked = opened  # when the latest wait began
         self.waited = 0.0 if call.started is None else opened - call.started
         self.blocked = 0.0  # waits in which the chunk was there, and our own side was not
         self.caught_up = opened  # when the caller last waited for a chunk that was not there yet
@@ -143,64 +147,64 @@ class Session:
         self.stood_still = 0.0
         self.suspected: Suspicion = "unknown"
 
-        self._held_chunk = False
         self._limit = math.inf if freeze_after_s is None else freeze_after_s
-        self._steady: Reading | None = None  # what the last chunk said, if it was plain output of choice 0
 
     @property
     def waiting(self) -> bool:
         """Whether the caller is blocked on the stream now."""
-        return self.wait_from is not None
+        return self.busy and not self.ended
+
+    @property
+    def wait_from(self) -> float | None:
+        """Since when the caller has been blocked on the stream; None while he holds."""
+        asked = self.asked
+        return asked if self.waiting else None
+
+    @property
+    def last_content(self) -> float | None:
+        """When the caller got the last chunk with output."""
+        moment = self.last_event
+        return self._last_content if self.steady is None else moment
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the caller got."""
+        return self.content_chunks + self._others
 
     def wait(self, now: float) -> None:
         """The caller asks for the next chunk."""
-        if self._held_chunk:
-            hold = now - self.last_event
-            self.max_hold = hold if self.max_hold is None else max(self.max_hold, hold)
-        self.wait_from = now
+        self.asked = now
+        self.busy = True
+
+    def stretch(self, hold: float, wait: float) -> None:
+        """A steady chunk came after a hold or a wait that may be the longest so far."""
+        self.max_hold = max(self.max_hold or 0.0, hold)
+        if wait > self.max_gap:  # type: ignore[operator]
+            self._widen(wait)
+        self.max_interval = max(self.max_interval or 0.0, hold + wait)
 
     def chunk(self, reading: Reading, now: float, blocked: float = 0.0) -> Signal | None:
         """The wait ended with a chunk that had been there for `blocked` seconds: no part of the server's silence."""
-        wait_from = self.wait_from
-        if wait_from is None or self.ended:
+        if not self.waiting:
             return None
-        wait = now - wait_from
-        self.wait_from = None
-        self.waited += wait
+        wait = self._take(now)
         if blocked:
             wait = max(0.0, wait - blocked)
             self.blocked += blocked
         elif wait > CAUGHT_UP_S:
             self.caught_up = now
-        self.last_event = now
-        self.chunks += 1
-        if reading is self._steady and not self.frozen:
-            # The common chunk: more of the same, nothing finished, nothing counted.
-            gap = self.gap + wait
-            if gap < self._limit:
-                self.content_chunks += 1
-                self.gap = 0.0
-                if gap > self.max_gap:  # type: ignore[operator]  # the second content chunk has set it
-                    self._widen(gap)
-                interval = now - self.last_content  # type: ignore[operator]
-                if interval > self.max_interval:  # type: ignore[operator]  # noqa: PLR1730 - a call costs more
-                    self.max_interval = interval
-                self.last_content = now
-                return None
-        if self.first_chunk is None:
-            self.first_chunk = now
-            self._held_chunk = True
         signal = self._in_tail(reading, wait) if self.in_tail else self._in_answer(reading, wait)
-        if reading.phase is not None:
+        if reading.phase is None:
+            self._others += 1
+        else:
             self.content_chunks += 1
             self._content(now)
             self.phase = reading.phase
             self.gap = 0.0
         if reading.finishes and self.answer.finished:
             self.in_tail = True
-        self._steady = (
-            reading if self.content_chunks > 1 and reading in _STEADY and not self.in_tail else None
-        )
+        if self.content_chunks > 1 and self.max_gap is not None and not self.in_tail and reading in _STEADY:
+            self.steady = reading
         return signal
 
     def name(self, model: str | None) -> None:
@@ -228,11 +232,16 @@ class Session:
 
     def left(self, now: float | None, *, cancelled: bool = False) -> Outcome | None:
         """The caller closed or dropped the stream; `now` is None if nobody saw when, only that it has happened."""
-        if self.chunks == 0 and self.wait_from is None:
+        if self.chunks == 0 and not self.waiting:
             outcome = Outcome.UNREAD
         else:
             outcome = self._unless_finished(Outcome.CANCELLED if cancelled else Outcome.LEFT_EARLY)
         return self._end(outcome, self.last_event if now is None else now)
+
+    def over(self) -> None:
+        """The stream is over, or none of this process's any more."""
+        self.ended = True
+        self.busy = True
 
     def open_gap(self, now: float) -> float:
         """Server silence in progress; 0 before the first content and after the finish."""
@@ -246,7 +255,7 @@ class Session:
         if self.freeze_after_s is None or self.frozen or self.ended or self.in_tail:
             return None
         left = max(0.0, self.freeze_after_s - self.open_gap(now))
-        return now + (left if self.wait_from is not None else max(left, HOLDING_RECHECK_S))
+        return now + (left if self.waiting else max(left, HOLDING_RECHECK_S))
 
     def try_freeze(self, now: float) -> bool:
         """Claim the freeze if the open gap has reached the threshold and nobody has claimed it. One claimer at a time.
@@ -270,6 +279,23 @@ class Session:
             self.freezes += 1
         self.frozen = False
         return unclaimed
+
+    def _take(self, now: float) -> float:
+        """End the wait in progress and the steadiness; the wait's length."""
+        self._note_hold()
+        wait = now - self.asked
+        self._last_content = self.last_content
+        self.steady = None
+        self.last_event = now
+        self.busy = False
+        self.waited += wait
+        if self.first_chunk is None:
+            self.first_chunk = now
+        return wait
+
+    def _note_hold(self) -> None:
+        if self.first_chunk is not None:
+            self.max_hold = max(self.max_hold or 0.0, self.asked - self.last_event)
 
     def _in_answer(self, reading: Reading, wait: float) -> Signal | None:
         self.gap += wait
@@ -307,12 +333,12 @@ class Session:
         return (self.last_content - self.first_content) / tokens
 
     def _content(self, now: float) -> None:
-        last = self.last_content
+        last = self._last_content
         if last is None:
             self.first_content = now
         elif self.max_interval is None or now - last > self.max_interval:
             self.max_interval = now - last
-        self.last_content = now
+        self._last_content = now
 
     def _end_gap(self, gap: float) -> Signal | None:
         self._note_gap(gap)
@@ -340,14 +366,17 @@ class Session:
     def _end(self, outcome: Outcome, now: float) -> Outcome | None:
         if self.ended:
             return None
-        if self.wait_from is not None:
-            self.waited += now - self.wait_from
+        waiting = self.waiting
+        if waiting:
+            self._note_hold()
+            self.waited += now - self.asked
             if self.in_tail:
-                self.tail += now - self.wait_from
-        if self.content_chunks and not self.in_tail and (self.wait_from is not None or self.gap > 0.0):
+                self.tail += now - self.asked
+        if self.content_chunks and not self.in_tail and (waiting or self.gap > 0.0):
             self._end_open_gap(self.open_gap(now))
-        self.ended = True
-        self.wait_from = None
+        self._last_content = self.last_content
+        self.steady = None
+        self.over()
         self.last_event = now
         if self.answer.error is not None and outcome not in {Outcome.TIMEOUT, Outcome.CANCELLED}:
             return Outcome.ERROR

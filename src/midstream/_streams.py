@@ -10,7 +10,7 @@ from typing import Any
 
 from midstream._chunks import NOTHING, Reader, read_model
 from midstream._guard import trouble
-from midstream._session import Session
+from midstream._session import CAUGHT_UP_S, Session
 from midstream._tracker import Tracker
 
 
@@ -58,11 +58,11 @@ class SyncChunks(Iterator[Any]):
 
     def __next__(self) -> Any:
         session = self._session
-        # Over, or another thread is waiting already: then this call is not ours to time.
-        if session.ended or session.wait_from is not None:
+        if session.busy:
             return self._next()
         clock = self._clock
-        session.wait(clock())
+        session.asked = asked = clock()
+        session.busy = True
         try:
             chunk = self._next()
         except StopIteration:
@@ -73,10 +73,23 @@ class SyncChunks(Iterator[Any]):
             raise
         now = clock()
         try:
-            if now - session.last_event < self._long_s:
-                signal = session.chunk(self._read(chunk), now)
+            reading = self._read(chunk)
+            last = session.last_event
+            if now - last >= self._long_s:
+                signal = self._tracker.long_wait(reading, now)
+            elif reading is session.steady:
+                session.last_event = now
+                session.busy = False
+                session.content_chunks += 1
+                wait = now - asked
+                session.waited += wait
+                if wait > CAUGHT_UP_S:
+                    session.caught_up = now
+                if now - last > session.max_gap or asked - last > session.max_hold:  # type: ignore[operator]
+                    session.stretch(asked - last, wait)
+                return chunk
             else:
-                signal = self._tracker.long_wait(self._read(chunk), now)
+                signal = session.chunk(reading, now)
             if session.unnamed:
                 session.name(read_model(chunk))
             if signal is not None:
@@ -131,10 +144,11 @@ class AsyncChunks(AsyncIterator[Any]):
 
     async def __anext__(self) -> Any:
         session = self._session
-        if session.ended or session.wait_from is not None:
+        if session.busy:
             return await self._next()
         clock = self._clock
-        session.wait(clock())
+        session.asked = asked = clock()
+        session.busy = True
         try:
             chunk = await self._next()
         except StopAsyncIteration:
@@ -145,10 +159,23 @@ class AsyncChunks(AsyncIterator[Any]):
             raise
         now = clock()
         try:
-            if now - session.last_event < self._long_s:
-                signal = session.chunk(self._read(chunk), now)
+            reading = self._read(chunk)
+            last = session.last_event
+            if now - last >= self._long_s:
+                signal = self._tracker.long_wait(reading, now)
+            elif reading is session.steady:
+                session.last_event = now
+                session.busy = False
+                session.content_chunks += 1
+                wait = now - asked
+                session.waited += wait
+                if wait > CAUGHT_UP_S:
+                    session.caught_up = now
+                if now - last > session.max_gap or asked - last > session.max_hold:  # type: ignore[operator]
+                    session.stretch(asked - last, wait)
+                return chunk
             else:
-                signal = self._tracker.long_wait(self._read(chunk), now)
+                signal = session.chunk(reading, now)
             if session.unnamed:
                 session.name(read_model(chunk))
             if signal is not None:
