@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import accuracy, overhead, reality, writeup
+from benchmarks import accuracy, journal, overhead, reality, writeup
 
 for title, main, arguments in (
     ("What it costs", overhead.main, []),
     ("How exact it is", accuracy.main, ["--rounds", "1"]),
+    ("What the journal costs, takes and loses", journal.main, []),
 ):
     print(f"\n{title}\n", flush=True)
     main(arguments)

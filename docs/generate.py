@@ -27,6 +27,9 @@ VALUES = {
     _settings.FREEZE_AFTER: "seconds, or `off`",
     _settings.ATTRIBUTES: "`team=search,app=web`",
     _settings.INCLUDE_USAGE: "`1` or `0`",
+    _settings.JOURNAL: "the path of a file",
+    _settings.JOURNAL_MAX_MB: "millions of bytes, or `off`",
+    _settings.JOURNAL_MAX_DAYS: "days, or `off`",
     _settings.DISABLED: "`1` or `0`",
 }
 """What each variable may say, in words."""
@@ -86,7 +89,12 @@ def settings() -> str:
     """Tabulate the variables that `monitor()` and `instrument()` read."""
     defaults = Settings()
     rows = [
-        (f"`{variable}`", f"`{keyword}`", VALUES[variable], _default(getattr(defaults, keyword)))
+        (
+            f"`{variable}`",
+            "none" if keyword in _settings.VARIABLES_ALONE else f"`{keyword}`",
+            VALUES[variable],
+            _default(getattr(defaults, keyword)),
+        )
         for keyword, (variable, _) in _settings._FROM_ENVIRONMENT.items()
     ]
     rows.append((f"`{_settings.DISABLED}`", "none", VALUES[_settings.DISABLED], "`0`"))

@@ -107,6 +107,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, sub
             path.write_text(program(page))
             started[page] = subprocess.Popen(
                 [sys.executable, "-W", "error", "-c", RUN, str(path)],
+                cwd=folder,
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -247,6 +248,7 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 RECORD = {field.name for field in fields(midstream.StreamRecord)}
 FREEZE = {field.name for field in fields(midstream.Freeze)}
+SPAN = {field.name for field in fields(midstream.FreezeSpan)}
 OPEN = {field.name for field in fields(midstream.OpenStream)}
 MONITOR = set(inspect.signature(midstream.instrument).parameters)
 SETUP = set(inspect.signature(midstream.setup).parameters)
@@ -274,7 +276,7 @@ def test_a_page_explains_all_that_it_is_for(name: str, explained: set[str]) -> N
 def test_a_page_names_no_field_that_does_not_exist(page: Path) -> None:
     """What is written like a duration is a field or a keyword."""
     durations = {word for word in words(page) if re.fullmatch(r"[a-z_]+_s", word)}
-    assert durations <= RECORD | FREEZE | OPEN | MONITOR | SETUP
+    assert durations <= RECORD | FREEZE | SPAN | OPEN | MONITOR | SETUP
 
 
 @EACH_PAGE

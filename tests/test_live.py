@@ -61,6 +61,7 @@ def test_freeze_is_told_while_it_lasts(
 
     with caplog.at_level(logging.WARNING, logger="midstream"):
         asyncio.run(read(client))
+    seen.flush()
 
     sent = server.exchanges[0].sent
     ((moment, frozen),) = told

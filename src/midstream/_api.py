@@ -35,6 +35,7 @@ def monitor(
     on_end: EndHook | None = ...,
     attributes: Mapping[str, str] | Unset | None = ...,
     include_usage: bool | Unset = ...,
+    journal: str | os.PathLike[str] | Unset | None = ...,
     meter_provider: MeterProvider | None = ...,
 ) -> T: ...
 
@@ -48,6 +49,7 @@ def monitor(
     on_end: EndHook | None = ...,
     attributes: Mapping[str, str] | Unset | None = ...,
     include_usage: bool | Unset = ...,
+    journal: str | os.PathLike[str] | Unset | None = ...,
     meter_provider: MeterProvider | None = ...,
 ) -> Decorator: ...
 
@@ -61,6 +63,7 @@ def monitor(
     on_end: EndHook | None = None,
     attributes: Mapping[str, str] | Unset | None = UNSET,
     include_usage: bool | Unset = UNSET,
+    journal: str | os.PathLike[str] | Unset | None = UNSET,
     meter_provider: MeterProvider | None = None,
 ) -> Any:
     """Monitor the streams of a client, of a function, or one stream of any make.
@@ -82,10 +85,12 @@ def monitor(
     they raise is logged once and changes nothing for the caller.
     `attributes`: a few fixed attributes for the metrics, such as `{"team": "search"}`.
     `include_usage`: ask the server for token counts where the caller did not decide; the extra chunk stays hidden.
+    `journal`: the path of a file that keeps every record (SQLite; see docs/journal.md).
     `meter_provider`: where the metrics go, by default the global one.
 
-    Keywords win over `MIDSTREAM_FREEZE_AFTER_S`, `MIDSTREAM_ATTRIBUTES` and `MIDSTREAM_INCLUDE_USAGE`;
-    `MIDSTREAM_DISABLED=1` leaves everything as it is. A second call for the same client replaces its settings.
+    Keywords win over `MIDSTREAM_FREEZE_AFTER_S`, `MIDSTREAM_ATTRIBUTES`, `MIDSTREAM_INCLUDE_USAGE` and
+    `MIDSTREAM_JOURNAL`; `MIDSTREAM_DISABLED=1` leaves everything as it is. A second call for the same client replaces
+    its settings.
 
     Raises ValueError or TypeError for an invalid setting, naming the value and the remedy. Nothing raises later.
     """
@@ -96,6 +101,7 @@ def monitor(
         on_end=on_end,
         attributes=attributes,
         include_usage=include_usage,
+        journal=journal,
         meter_provider=meter_provider,
     )
     if obj is UNSET:
@@ -111,6 +117,7 @@ def instrument(
     on_end: EndHook | None = None,
     attributes: Mapping[str, str] | Unset | None = UNSET,
     include_usage: bool | Unset = UNSET,
+    journal: str | os.PathLike[str] | Unset | None = UNSET,
     meter_provider: MeterProvider | None = None,
 ) -> None:
     """Monitor every openai client of this process, those made before and those made later, whoever made them.
@@ -128,6 +135,7 @@ def instrument(
         on_end=on_end,
         attributes=attributes,
         include_usage=include_usage,
+        journal=journal,
         meter_provider=meter_provider,
     )
     if made is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opentelemetry.metrics import MeterProvider, Observation, get_meter_provider
@@ -48,12 +49,20 @@ def observing(provider: MeterProvider | None) -> Callable[[Metric], Iterable[Obs
     """Make the function that observes a gauge for all sources that feed this provider."""
     # The provider holds this function, which must not hold the provider in turn.
     asking = get_meter_provider if provider is None else weakref.ref(provider)
+    totals: list[_Total] = []
+    shown: set[Metric] = set(_SHOW)
 
     def observe(metric: Metric) -> Iterable[Observation]:
-        fed = asking()
-        # A copy, made in one step: other threads come and go.
-        sources = [source for ref in list(_sources.values()) if (source := ref()) is not None]
-        return _observations(metric, [source for source in sources if _real(source.provider) is fed])
+        nonlocal totals, shown
+        if metric in shown:  # a reader begins anew: one look at all streams serves its three gauges
+            fed = asking()
+            # A copy, made in one step: other threads come and go.
+            sources = [source for ref in list(_sources.values()) if (source := ref()) is not None]
+            totals = _totals([source for source in sources if _real(source.provider) is fed])
+            shown = set()
+        shown.add(metric)
+        show = _SHOW[metric]
+        return [Observation(show(total), total.labels) for total in totals]
 
     return observe
 
@@ -62,21 +71,42 @@ def _real(provider: MeterProvider | None) -> MeterProvider:
     return get_meter_provider() if provider is None else provider
 
 
-def _observations(metric: Metric, sources: list[Source]) -> list[Observation]:
-    nothing, with_one_more = _SHOW[metric]
-    values: dict[frozenset[tuple[str, str]], float] = {}
-    labels = {key: value for source in sources for key, value in list(source.seen.items())}
+class _Total:
+    """The open streams of one label set, summed up."""
+
+    __slots__ = ("active", "frozen", "labels", "open_gap_s")
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self.active = 0
+        self.frozen = 0
+        self.open_gap_s = 0.0
+
+
+def _totals(sources: list[Source]) -> list[_Total]:
+    totals = {key: _Total(labels) for source in sources for key, labels in list(source.seen.items())}
+    known: dict[int, tuple[Labels, _Total]] = {}  # by identity, which nearly all streams of a label set share
     for source in sources:
-        for sample in source.open_samples():
-            key = frozenset(sample.labels.items())
-            labels[key] = sample.labels
-            values[key] = with_one_more(values.get(key, nothing), sample)
-    return [Observation(values.get(key, nothing), attributes) for key, attributes in labels.items()]
+        for labels, frozen, open_gap_s in source.open_samples():
+            found = known.get(id(labels))
+            if found is None:
+                key = frozenset(labels.items())
+                total = totals.get(key)
+                if total is None:
+                    total = totals[key] = _Total(labels)
+                known[id(labels)] = labels, total  # held, so that no other gets its number meanwhile
+            else:
+                total = found[1]
+            total.active += 1
+            total.frozen += frozen
+            if open_gap_s > total.open_gap_s:  # noqa: PLR1730 - a call costs more, and there may be 10,000
+                total.open_gap_s = open_gap_s
+    return list(totals.values())
 
 
 # Streams are counted in integers and silence in floats, also where there is none: OTLP tells the two apart.
-_SHOW: dict[Metric, tuple[float, Callable[[float, OpenSample], float]]] = {
-    ACTIVE: (0, lambda so_far, _: so_far + 1),
-    FROZEN: (0, lambda so_far, sample: so_far + sample.frozen),
-    OPEN_GAP: (0.0, lambda so_far, sample: max(so_far, sample.open_gap_s)),
+_SHOW: dict[Metric, Callable[[_Total], float]] = {
+    ACTIVE: attrgetter("active"),
+    FROZEN: attrgetter("frozen"),
+    OPEN_GAP: attrgetter("open_gap_s"),
 }

@@ -13,6 +13,8 @@ Labels: TypeAlias = Mapping[str, str]
 
 MAX_VALUES = 100
 OTHER = "other"
+MAX_LABEL_SETS = 2000
+"""As many as OTel's SDK keeps apart for one instrument."""
 
 _RESERVED = {
     *map(names.prometheus_label, names.COMMON),
@@ -43,11 +45,15 @@ class FirstOnes:
 
 
 class Labeller:
-    """Makes labels from calls, and remembers what it has seen in order to cap it."""
+    """Makes labels from calls, and remembers what it has seen in order to cap it.
+
+    Calls of the same labels get the same object, so that whoever sums up streams can go by identity.
+    """
 
     def __init__(self) -> None:
         self._models = FirstOnes()
         self._servers = FirstOnes()
+        self._made: dict[Hashable, Labels] = {}
 
     def labels(self, call: Call, attributes: Mapping[str, str]) -> Labels:
         """Give the labels of a call. What is not known is left out.
@@ -61,12 +67,18 @@ class Labeller:
             model = OTHER
         if address and (address, port) not in self._servers:
             address, port = OTHER, ""
-        known = {
-            names.OPERATION: call.operation,
-            names.PROVIDER: call.provider,
-            names.MODEL: model,
-            names.ADDRESS: address,
-            names.PORT: port if address else "",
-        }
-        own = {name: value for name, value in attributes.items() if not reserved(name)}
-        return {name: value for name, value in {**own, **known}.items() if value}
+        key = (call.operation, call.provider, model, address, port, *attributes.items())
+        made = self._made.get(key)
+        if made is None:
+            known = {
+                names.OPERATION: call.operation,
+                names.PROVIDER: call.provider,
+                names.MODEL: model,
+                names.ADDRESS: address,
+                names.PORT: port if address else "",
+            }
+            own = {name: value for name, value in attributes.items() if not reserved(name)}
+            made = {name: value for name, value in {**own, **known}.items() if value}
+            if len(self._made) < MAX_LABEL_SETS:
+                self._made[key] = made
+        return made

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from inspect import iscoroutinefunction
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 Phase: TypeAlias = Literal["text", "reasoning", "tool_call"]
@@ -121,6 +123,23 @@ class OpenStream:
 
 
 @dataclass(frozen=True, slots=True)
+class FreezeSpan:
+    """One freeze of an ended stream, as its record keeps it. `at_s` and `length_s` are seconds."""
+
+    at_s: float
+    """Offset into the stream at which the silence began, from the same origin as `max_gap_at_s`."""
+    length_s: float
+    phase: Phase
+    """What the stream was producing before it fell silent."""
+    hidden: bool
+    """True if the caller was busy and did not wait for it."""
+    shared: bool
+    """True if the server's other streams fell silent with this one."""
+    open: bool
+    """True if no chunk ended it: the stream did."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamRecord:
     """The immutable result of one stream.
 
@@ -199,6 +218,8 @@ class StreamRecord:
     """True if the answer arrived in one burst: a gap of 0 is blindness there, not smoothness."""
     trace_id: str | None
     span_id: str | None
+    spans: tuple[FreezeSpan, ...] = ()
+    """The freezes one by one, in the order in which they began, hidden ones too; of more than 64 the longest."""
 
 
 Hook: TypeAlias = Callable[[Freeze], object]
@@ -218,6 +239,9 @@ class Settings:
     on_end: EndHook | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     include_usage: bool = False
+    journal: Path | None = None
+    journal_max_mb: float | None = 100.0
+    journal_max_days: float | None = 30.0
 
     def __post_init__(self) -> None:
         after = self.freeze_after_s
@@ -242,6 +266,30 @@ class Settings:
         if not isinstance(self.include_usage, bool):
             raise TypeError(f"include_usage must be True or False, got {self.include_usage!r}")
         object.__setattr__(self, "attributes", _checked_attributes(self.attributes))
+        object.__setattr__(self, "journal", _checked_path(self.journal))
+        for name in ("journal_max_mb", "journal_max_days"):
+            object.__setattr__(self, name, positive_or_none(name, getattr(self, name)))
+
+
+def positive_or_none(name: str, value: object) -> float | None:
+    """Check a limit. Raises TypeError or ValueError naming it, its value and the remedy."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number or None, got {value!r}")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, got {value!r}; use None for no limit")
+    return float(value)
+
+
+def _checked_path(journal: object) -> Path | None:
+    if journal is None:
+        return None
+    if not isinstance(journal, str | os.PathLike) or isinstance(os.fspath(journal), bytes):
+        raise TypeError(f"journal must be the path of a file or None, got {journal!r}")
+    if not os.fspath(journal):
+        raise ValueError("journal must be the path of a file, got an empty one; use None for no journal")
+    return Path(journal).expanduser().absolute()  # the program may change its directory
 
 
 def _checked_attributes(attributes: object) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from midstream import _journal_process  # noqa: F401 - what it does at exit must come after what the roster does
 from midstream._attribution import Attribution
 from midstream._heartbeat import Heartbeat, heartbeat
 from midstream._hooks import HookRunner, Hooks
@@ -23,6 +24,8 @@ from midstream._wire import WireClock
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
+
+    from midstream._journal_writer import Journal
 
 
 class Process:
@@ -105,6 +108,7 @@ class Monitor:
         self.roster = process.roster
         self.recorder = process.recorder(meter_provider)
         self.hooks: Hooks = HookRunner(busy=lambda: self.open_streams > 0)
+        self.journal = _journal_of(settings)
         self.lock = threading.Lock()
         self.open_streams = 0
         process.monitors.add(self)
@@ -148,6 +152,14 @@ class Monitor:
         self.lock = threading.Lock()
         self.open_streams = 0
         self.hooks.forked()
+
+
+def _journal_of(settings: Settings) -> Journal | None:
+    if settings.journal is None:
+        return None
+    from midstream._journal_writer import journal_at  # noqa: PLC0415 - whoever has no journal does not pay for it
+
+    return journal_at(settings.journal, settings.journal_max_mb, settings.journal_max_days)
 
 
 PROCESS = Process()

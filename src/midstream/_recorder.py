@@ -14,7 +14,7 @@ from midstream._finish import stream_finish_label
 from midstream._gauges import OpenSample
 from midstream._guard import Guard
 from midstream._instruments import Instruments, Metric
-from midstream._labels import Labeller, Labels
+from midstream._labels import MAX_LABEL_SETS, Labeller, Labels
 from midstream._model import Call, Outcome, StreamRecord
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Labels", "OpenSample", "Recorder"]
 
-MAX_LABEL_SETS = 2000
-"""As many as the SDK keeps apart for one instrument."""
 MAX_EVENTS = 16
 """How many freezes of one stream become events of its span."""
 
@@ -56,12 +54,17 @@ _BORN: tuple[tuple[Metric, Mapping[str, str]], ...] = (
 )
 
 
+_NONE: Mapping[str, str] = {}
+_INPUT = {metrics.TOKEN_TYPE: "input"}
+_OUTPUT = {metrics.TOKEN_TYPE: "output"}
+
+
 class Sample(NamedTuple):
     """One value for one metric, with the attributes that only this metric has."""
 
     metric: Metric
     value: float
-    attributes: Mapping[str, str] = {}
+    attributes: Mapping[str, str] = _NONE
 
 
 def samples_of(record: StreamRecord) -> Iterator[Sample]:
@@ -79,21 +82,23 @@ def samples_of(record: StreamRecord) -> Iterator[Sample]:
             yield Sample(metric, seconds)
     # The outcome's own word where nothing more precise is known: as low in cardinality as any error.type.
     error = record.error_type or (record.outcome.value if record.outcome in _FAILED else "")
-    yield Sample(metrics.OPERATION_DURATION, record.duration_s, {metrics.ERROR_TYPE: error} if error else {})
+    own = {metrics.ERROR_TYPE: error} if error else _NONE
+    yield Sample(metrics.OPERATION_DURATION, record.duration_s, own)
     finish = stream_finish_label(record.finish_reasons)
     yield Sample(metrics.ENDED, 1, {metrics.OUTCOME: record.outcome.value, metrics.FINISH_REASON: finish})
     if record.limit_hit:
         yield Sample(metrics.LIMIT_HITS, 1)
     if record.buffered:
         yield Sample(metrics.BUFFERED, 1)
-    for kind, tokens in (("input", record.input_tokens), ("output", record.output_tokens)):
-        if tokens is not None:
-            yield Sample(metrics.TOKEN_USAGE, tokens, {metrics.TOKEN_TYPE: kind})
-    if record.output_tokens is not None and record.token_limit:
-        # The limit is for each choice, usage for all of them together.
-        limit = record.token_limit * max(1, len(record.finish_reasons))
-        yield Sample(metrics.LIMIT_USED, record.output_tokens / limit)
-    if record.outcome is Outcome.COMPLETED and record.input_tokens is None and record.output_tokens is None:
+    if record.input_tokens is not None:
+        yield Sample(metrics.TOKEN_USAGE, record.input_tokens, _INPUT)
+    if record.output_tokens is not None:
+        yield Sample(metrics.TOKEN_USAGE, record.output_tokens, _OUTPUT)
+        if record.token_limit:
+            # The limit is for each choice, usage for all of them together.
+            limit = record.token_limit * max(1, len(record.finish_reasons))
+            yield Sample(metrics.LIMIT_USED, record.output_tokens / limit)
+    elif record.input_tokens is None and record.outcome is Outcome.COMPLETED:
         yield Sample(metrics.USAGE_MISSING, 1)
 
 
@@ -109,6 +114,7 @@ class Recorder:
         # The global provider may still be a stand-in for the one that the application will set.
         self.provider = None if meter_provider is get_meter_provider() else meter_provider
         self.seen: dict[frozenset[tuple[str, str]], Labels] = {}
+        self._opened: dict[int, Labels] = {}  # the same by identity: nearly every stream finds itself here
         self._open_streams = open_streams
         self._labeller = Labeller()
         self._metrics = Guard("metrics")
@@ -127,9 +133,11 @@ class Recorder:
 
     def opened(self, labels: Labels) -> None:
         """Give birth to the counters of this label set if this is its first stream."""
-        if self._metrics.ok:
+        if self._metrics.ok and self._opened.get(id(labels)) is not labels:
             with self._metrics:
                 key = frozenset(labels.items())
+                if len(self._opened) < MAX_LABEL_SETS:
+                    self._opened[id(labels)] = labels
                 if key not in self.seen:
                     if len(self.seen) < MAX_LABEL_SETS:
                         self.seen[key] = labels
@@ -163,8 +171,9 @@ class Recorder:
         """Record an ended stream, in the context of its call so that exemplars lead to the trace."""
         if self._metrics.ok:
             with self._metrics:
+                put = self._instruments.put
                 for metric, value, own in samples_of(record):
-                    self._instruments.put(metric, value, {**labels, **own}, context)
+                    put(metric, value, {**labels, **own} if own else labels, context)
         if context is not None and record.max_gap_s is not None and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)

@@ -1,7 +1,8 @@
 """The streams that are open now, and the watcher that notices a freeze while it lasts.
 
 One daemon thread serves the whole process. It starts with the first open stream, sleeps until the earliest moment at
-which a stream can freeze, parks when nothing is open and ends soon after. Streams that are dropped without being closed
+which a stream can freeze, looks at the streams whose moment it is and at no other, parks when nothing is open and ends
+soon after. Streams that are dropped without being closed
 are handed to it from the garbage collector, where no lock may be taken and nothing may be recorded.
 """
 
@@ -9,16 +10,23 @@ from __future__ import annotations
 
 import atexit
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from midstream._guard import trouble
+from midstream._schedule import Schedule
 
 LINGER_S = 0.5
 """How long the watcher stays parked for the next stream before it ends."""
 FROZEN_TICK_S = 1.0
 """How often the time spent frozen is counted while a freeze lasts."""
+IDLE_TICK_S = 5.0
+"""How often a stream is looked at that can do nothing just now, such as one in its tail."""
+REST_S = 0.01
+"""How long the watcher sleeps at least, so that many streams whose moments lie close together cost one waking."""
+MANY_NEW = 1024
 LONGEST_SLEEP_S = 3600.0
 STALL_S = 0.25
 """How late the watcher must be for the process to count as having stood still; a busy machine stays well below."""
@@ -55,6 +63,7 @@ class Roster:
         self._at_exit = at_exit or self.close
         self._threaded = threaded
         self._open: dict[int, Watched] = {}
+        self._new: deque[tuple[int, float | None]] = deque()
         self._inbox: SimpleQueue[Watched | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -66,9 +75,10 @@ class Roster:
         self._open[id(stream)] = stream
         if not self._threaded:
             return
+        self._new.append((id(stream), freezes_by))  # by number: it shall not keep alive what has ended
         if self._thread is None:
             self._start()
-        elif freezes_by is not None and freezes_by < self._wakes_at:
+        elif (freezes_by is not None and freezes_by < self._wakes_at) or len(self._new) > MANY_NEW:
             self._inbox.put(None)
 
     def remove(self, stream: Watched) -> bool:
@@ -126,6 +136,7 @@ class Roster:
         for stream in list(self._open.values()):
             stream.disown()
         self._open = {}
+        self._new = deque()
         self._inbox = SimpleQueue()
         self._starting = threading.Lock()
         self._thread = None
@@ -148,13 +159,10 @@ class Roster:
 
     def _run(self) -> None:
         parked = False
+        schedule = Schedule()
         while True:
             self._wakes_at = float("inf")  # awake: whoever opens a stream now leaves a note
-            try:
-                again = self.check(self.clock())
-            except Exception as exc:  # noqa: BLE001 - the watcher must outlive a fault in one stream
-                trouble("watcher", exc)
-                again = self.clock() + FROZEN_TICK_S
+            again = self._look(schedule, self.clock())
             if self._open:
                 parked = False
             elif parked and self._end():
@@ -163,11 +171,28 @@ class Roster:
                 parked = True
             self._sleep(again, parked=parked)
 
+    def _look(self, schedule: Schedule, now: float) -> float | None:
+        """Look at the streams that are due, new ones included; say when the next one is."""
+        while self._new:
+            key, freezes_by = self._new.popleft()
+            schedule.put(key, now if freezes_by is None else freezes_by)
+        for key in schedule.due(now):
+            stream = self._open.get(key)
+            if stream is None:
+                continue
+            try:
+                again = stream.check(now)
+            except Exception as exc:  # noqa: BLE001 - the watcher must outlive a fault in one stream
+                trouble("watcher", exc)
+                again = now + FROZEN_TICK_S
+            schedule.put(key, now + IDLE_TICK_S if again is None else max(again, now + REST_S))
+        return schedule.next(self._open)
+
     def _sleep(self, again: float | None, *, parked: bool) -> None:
         now = self.clock()
         until = now + (LINGER_S if parked else LONGEST_SLEEP_S)
         if again is not None and again < until:
-            until = again
+            until = max(again, now + REST_S)
         self._wakes_at = until
         try:
             stream = self._inbox.get(timeout=max(0.0, until - now))

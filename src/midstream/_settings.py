@@ -21,6 +21,9 @@ UNSET: Final = Unset()
 FREEZE_AFTER = "MIDSTREAM_FREEZE_AFTER_S"
 ATTRIBUTES = "MIDSTREAM_ATTRIBUTES"
 INCLUDE_USAGE = "MIDSTREAM_INCLUDE_USAGE"
+JOURNAL = "MIDSTREAM_JOURNAL"
+JOURNAL_MAX_MB = "MIDSTREAM_JOURNAL_MAX_MB"
+JOURNAL_MAX_DAYS = "MIDSTREAM_JOURNAL_MAX_DAYS"
 DISABLED = "MIDSTREAM_DISABLED"
 
 _YES = {"1", "true", "yes", "on"}
@@ -49,16 +52,23 @@ def disabled(environ: Mapping[str, str]) -> bool:
     return _flag(DISABLED, environ.get(DISABLED, ""))
 
 
-def _seconds(variable: str, text: str) -> float | None:
-    if text.strip().lower() in {"off", "none"}:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0.0 < seconds < float("inf"):
-        raise ValueError(f"{variable} must be a positive number of seconds or 'off', got {text!r}")
-    return seconds
+def _number_of(unit: str) -> Callable[[str, str], float | None]:
+    def read(variable: str, text: str) -> float | None:
+        if text.strip().lower() in {"off", "none"}:
+            return None
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0.0 < number < float("inf"):
+            raise ValueError(f"{variable} must be a positive number of {unit} or 'off', got {text!r}")
+        return number
+
+    return read
+
+
+def _path(_variable: str, text: str) -> str | None:
+    return text.strip() or None
 
 
 def _attributes(variable: str, text: str) -> dict[str, str]:
@@ -76,7 +86,13 @@ def _flag(variable: str, text: str) -> bool:
 
 
 _FROM_ENVIRONMENT: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "freeze_after_s": (FREEZE_AFTER, _seconds),
+    "freeze_after_s": (FREEZE_AFTER, _number_of("seconds")),
     "attributes": (ATTRIBUTES, _attributes),
     "include_usage": (INCLUDE_USAGE, _flag),
+    "journal": (JOURNAL, _path),
+    "journal_max_mb": (JOURNAL_MAX_MB, _number_of("megabytes")),
+    "journal_max_days": (JOURNAL_MAX_DAYS, _number_of("days")),
 }
+
+VARIABLES_ALONE = ("journal_max_mb", "journal_max_days")
+"""Settings that are no keywords: they belong to whoever runs the program, not to its code."""

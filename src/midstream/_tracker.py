@@ -14,7 +14,8 @@ from midstream._guard import trouble
 from midstream._model import Freeze, Hook, Outcome
 from midstream._roster import FROZEN_TICK_S
 from midstream._session import Session, Signal
-from midstream._views import freeze_of, hidden_of, record_of, thaw_of
+from midstream._spans import Spans
+from midstream._views import clock_jump, freeze_of, hidden_of, record_of, span_of, thaw_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -26,7 +27,7 @@ log = logging.getLogger("midstream")
 
 UNSURE_RECHECK_S = 0.05
 """How soon to ask again whether a silence is the server's, while our own side is too busy to tell."""
-CLOCK_JUMP_S = 1.0
+ROUNDING_S = 1e-6
 
 _FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
 
@@ -38,7 +39,16 @@ class Tracker:
     freeze, a thaw, the end. Those take the monitor's lock, since the watcher or another thread may be there too.
     """
 
-    __slots__ = ("_context", "_counted_s", "_monitor", "_shared", "attribution", "labels", "session")
+    __slots__ = (
+        "_context",
+        "_counted_s",
+        "_monitor",
+        "_shared",
+        "_spans",
+        "attribution",
+        "labels",
+        "session",
+    )
 
     def __init__(
         self,
@@ -56,6 +66,7 @@ class Tracker:
         self._context = context
         self._counted_s = 0.0  # how much of the time frozen is in the counter by now
         self._shared = False
+        self._spans = Spans()
 
     @property
     def recorder(self) -> Recorder:
@@ -87,7 +98,8 @@ class Tracker:
             unclaimed = self.session.thaw()
             self.attribution.thawed(self.session)
             frozen_s = self._uncounted(self.session.frozen_s)
-        thaw = thaw_of(self.session, shared=self._shared)
+            thaw = thaw_of(self.session, shared=self._shared)
+            self._spans.add(span_of(thaw))
         if unclaimed:
             self._announce(thaw)
         self._shared = False
@@ -133,7 +145,7 @@ class Tracker:
 
     def disown(self) -> None:
         """Forget the stream: it belongs to the parent of this process."""
-        self.session.ended = True
+        self.session.over()
 
     # Effects
 
@@ -186,9 +198,13 @@ class Tracker:
         if session.freeze_after_s is None:
             return
         for since, gap_s in self.attribution.hidden(session.freeze_after_s):
-            session.hidden += 1
+            freeze = hidden_of(session, since, gap_s)
+            with self._monitor.lock:
+                session.hidden += 1
+                to_the_end = session.ended and since + gap_s >= session.last_event - ROUNDING_S
+                self._spans.add(span_of(freeze, open=to_the_end))
             self.recorder.hid(self.labels)
-            self._call(self._monitor.settings.on_freeze, hidden_of(session, since, gap_s))
+            self._call(self._monitor.settings.on_freeze, freeze)
 
     def _call(self, hook: Hook | None, freeze: Freeze) -> None:
         self._monitor.hooks.call(hook, freeze, wait=False)
@@ -225,32 +241,29 @@ class Tracker:
         except Exception as exc:  # noqa: BLE001 - the caller's stream ends as it would without us
             trouble("record", exc)
         finally:
-            session.ended = True
+            session.over()
             self._monitor.closed(self)
 
     def _close(self, outcome: Outcome, error_type: str | None, *, wait: bool) -> None:
         monitor, session, attribution = self._monitor, self.session, self.attribution
         self._tell_hidden()
+        if session.frozen:  # no chunk ended it
+            self._spans.add(span_of(thaw_of(session, shared=self._shared), open=True))
         record = record_of(
             session,
             outcome,
             (error_type or session.answer.error) if outcome in _FAILED else None,
             wire_gap_s=attribution.wire_gap(session.max_gap),
             sees_blocks=attribution.sees_blocks,
-            clock_jump_s=self._clock_jump(),
+            clock_jump_s=clock_jump(session.call, monitor.process.clock(), monitor.process.wall()),
+            spans=self._spans.in_order(),
         )
         attribution.close()
         self.recorder.frozen_for(self.labels, self._uncounted(session.frozen_s))
         self.recorder.ended(self.labels, record, self._context)
+        if monitor.journal is not None:
+            monitor.journal.write(record)
         monitor.hooks.call(monitor.settings.on_end, record, wait=wait)
-
-    def _clock_jump(self) -> float | None:
-        """How far wall time ran away from monotonic time since the call."""
-        process, call = self._monitor.process, self.session.call
-        if call.started is None:
-            return None
-        jump = (process.wall() - call.started_at) - (process.clock() - call.started)
-        return jump if abs(jump) >= CLOCK_JUMP_S else None
 
 
 def _server(address: str, port: int | None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from midstream._model import Freeze, OpenStream, Outcome, Phase, StreamRecord, Suspicion
+from midstream._model import Call, Freeze, FreezeSpan, OpenStream, Outcome, Phase, StreamRecord, Suspicion
 from midstream._session import Session
 
+CLOCK_JUMP_S = 1.0
 BURST_CHUNKS = 20
 BURST_S = 0.05
 BURST_SHARE = 0.1
@@ -23,6 +24,7 @@ def record_of(
     wire_gap_s: float | None = None,
     sees_blocks: bool = False,
     clock_jump_s: float | None = None,
+    spans: tuple[FreezeSpan, ...] = (),
 ) -> StreamRecord:
     """The immutable result of an ended session, with what its observers saw beside it."""
     call, answer = session.call, session.answer
@@ -75,6 +77,7 @@ def record_of(
         buffered=_buffered(session),
         trace_id=call.trace_id,
         span_id=call.span_id,
+        spans=spans,
     )
 
 
@@ -99,6 +102,18 @@ def thaw_of(session: Session, *, shared: bool = False) -> Freeze:
 def hidden_of(session: Session, since: float, gap_s: float) -> Freeze:
     """A freeze that the caller did not wait for, as `on_freeze` gets it once it is known."""
     return _freeze(session, gap_s, since, session.phase, hidden=True)
+
+
+def span_of(freeze: Freeze, *, open: bool = False) -> FreezeSpan:  # noqa: A002 - the field's own name
+    """A freeze that is over, as the record keeps it; `open` says that the end of the stream was its end."""
+    return FreezeSpan(
+        at_s=freeze.at_s or 0.0,
+        length_s=freeze.gap_s,
+        phase=freeze.phase,
+        hidden=freeze.hidden,
+        shared=freeze.shared,
+        open=open,
+    )
 
 
 def _freeze(
@@ -155,6 +170,14 @@ def view_of(session: Session, now: float) -> OpenStream:
         chunks=session.chunks,
         content_chunks=session.content_chunks,
     )
+
+
+def clock_jump(call: Call, now: float, wall: float) -> float | None:
+    """How far wall time ran away from monotonic time since the call; None if it did not, or nobody saw the call."""
+    if call.started is None:
+        return None
+    jump = (wall - call.started_at) - (now - call.started)
+    return jump if abs(jump) >= CLOCK_JUMP_S else None
 
 
 def _start(session: Session) -> float:

@@ -25,6 +25,7 @@ _KEYWORDS = (
     "on_end",
     "attributes",
     "include_usage",
+    "journal",
     "meter_provider",
 )
 

@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.resources import Resource
 
 from midstream._guard import Guard
 from midstream._monitor import PROCESS
 from midstream._plan import SHUTDOWN_TIMEOUT_S, Plan, Protocol, plan_of
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
     from typing_extensions import Self
 
     from midstream._otlp import Push
@@ -66,7 +66,7 @@ def setup(
         "this process has a meter provider already, and midstream's metrics go there; leave out "
         "midstream.setup(), or call it before anything else sets a provider"
     )
-    if isinstance(get_meter_provider(), MeterProvider):
+    if isinstance(get_meter_provider(), _provider_class()):
         raise taken
     handle = Setup(plan)
     set_meter_provider(handle.meter_provider)
@@ -104,10 +104,10 @@ class Setup:
                 undo.callback(self._endpoint.close)
             self._push = None if plan.protocol is None else _push(plan.protocol, plan)
             undo.pop_all()
-        self.meter_provider = MeterProvider(
+        self.meter_provider = _provider_class()(
             # The endpoint's first: its end takes no time, and the other's may take all there is.
             [part.reader for part in (self._endpoint, self._push) if part is not None],
-            Resource.create({"service.name": plan.service_name} if plan.service_name else {}),
+            _resource(plan.service_name),
             shutdown_on_exit=False,  # that would wait for half a minute
         )
         if self._endpoint is not None:
@@ -153,6 +153,19 @@ class Setup:
             atexit.unregister(self._end)
             with Guard("shutdown of metrics"):
                 self.meter_provider.shutdown(timeout_millis=self._plan.shutdown_timeout_s * 1000)
+
+
+def _provider_class() -> type[MeterProvider]:
+    # OTel's SDK takes as long to import as all of midstream, and only this module needs it.
+    from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+
+    return MeterProvider
+
+
+def _resource(service_name: str | None) -> Resource:
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+
+    return Resource.create({"service.name": service_name} if service_name else {})
 
 
 def _push(protocol: Protocol, plan: Plan) -> Push:

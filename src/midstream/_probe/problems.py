@@ -13,7 +13,8 @@ from json import JSONDecodeError
 
 from midstream._model import Outcome, StreamRecord
 from midstream._probe.address import host_of, origin, shown
-from midstream._probe.refusal import clean, is_web_page
+from midstream._probe.refusal import is_web_page
+from midstream._shown import clean
 
 _TIMEOUTS = {"APITimeoutError", "TimeoutException", "TimeoutError"}
 _TRANSPORT = {"APIConnectionError", "TransportError", "ConnectionError"}

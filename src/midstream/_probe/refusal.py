@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
-
-LONGEST_QUOTE = 200
-_ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?", re.DOTALL)
 
 
 class Response(Protocol):
@@ -58,19 +53,6 @@ def refusal_of(response: Response) -> Refusal:
 def is_web_page(content_type: str) -> bool:
     """Whether this content type is that of a page for people."""
     return "text/html" in content_type.lower()
-
-
-def clean(text: str, secret: str | None = None) -> str:
-    """Return a server's text as it may be shown: one line, no control characters, no secret, not too long."""
-    text = "".join(
-        " " if char.isspace() else char
-        for char in _ESCAPE.sub("", text)
-        if char.isspace() or not unicodedata.category(char).startswith("C")
-    )
-    text = " ".join(text.split())
-    if secret:
-        text = text.replace(secret, "***")
-    return text if len(text) <= LONGEST_QUOTE else f"{text[: LONGEST_QUOTE - 1]}…"
 
 
 def _complaint(text: str) -> tuple[str, str]:

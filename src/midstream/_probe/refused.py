@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from midstream._probe.address import shown
-from midstream._probe.refusal import Refusal, clean
+from midstream._probe.refusal import Refusal
+from midstream._shown import clean
 
 if TYPE_CHECKING:
     from midstream._probe.ask import Ask

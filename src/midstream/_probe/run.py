@@ -140,6 +140,7 @@ class Probe:
                 on_end=lambda record: self._records.put((worker, record)),
                 attributes={WORKER: worker},
                 include_usage=False,
+                journal=None,  # what a probe asks for is not what users do
             )
         return self._clients[worker, base_url]
 

@@ -28,6 +28,12 @@ class Command:
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
+        "advise": Command(
+            "midstream.cli.advise", "advise", "Choose limits from what was measured, and the flags for them."
+        ),
+        "compare": Command(
+            "midstream.cli.compare", "compare", "Tell whether a change did good, from before it and after."
+        ),
         "dashboard": Command(
             "midstream.cli.dashboard",
             "dashboard",
@@ -36,13 +42,27 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "demo": Command(
             "midstream.cli.demo", "demo", "Watch streams freeze: a real overload, replayed here."
         ),
+        "export": Command(
+            "midstream.cli.export", "export", "Export the streams of a journal: CSV, JSON Lines, Parquet."
+        ),
         "probe": Command(
             "midstream.cli.probe", "probe", "Stream a few answers from any real server and say what was seen."
         ),
         "replay": Command("midstream.cli.replay", "replay", "Serve recorded streams with their true timing."),
+        "report": Command(
+            "midstream.cli.report",
+            "report",
+            "Show what recorded streams were like: tables, or a page with plots.",
+        ),
         "rules": Command("midstream.cli.rules", "rules", "Render alert rules, and check them on a server."),
+        "serve": Command(
+            "midstream.cli.serve", "serve", "Serve an emulated engine: its rule, its dialect, its metrics."
+        ),
         "simulate": Command(
             "midstream.cli.simulate", "simulate", "See what an admission rule does to streams."
+        ),
+        "watch": Command(
+            "midstream.cli.watch", "watch", "Watch a server by its own metrics, and match freezes."
         ),
     }
 )

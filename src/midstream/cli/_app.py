@@ -29,8 +29,11 @@ def run(commands: Mapping[str, Command], argv: Sequence[str]) -> int:
     )
     app.callback(epilog=_CLOSING)(_midstream)
     for name, command in commands.items():
-        function = _load(command) if name == wanted else _not_wanted
-        app.command(name, short_help=command.help)(function)
+        found = _load(command) if name == wanted else _not_wanted
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name, short_help=command.help)
+        else:
+            app.command(name, short_help=command.help)(found)
     try:
         status = typer.main.get_command(app).main(
             list(argv) or ["--help"], "midstream", standalone_mode=False
@@ -42,9 +45,12 @@ def run(commands: Mapping[str, Command], argv: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _load(command: Command) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(importlib.import_module(command.module), command.function)
-    return function
+def _load(command: Command) -> Callable[..., Any] | typer.Typer:
+    """Return the command's function, or the Typer application of one that has commands of its own."""
+    found: Callable[..., Any] | typer.Typer = getattr(
+        importlib.import_module(command.module), command.function
+    )
+    return found
 
 
 def _not_wanted() -> None:

@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from midstream.cli._demo_load import Load
+from midstream.cli._demo_crowd import Load
 from midstream.cli._demo_user import Row, Span, State
 
 PER_S = 10
@@ -78,12 +78,12 @@ def latest() -> deque[str]:
 def frame(load: Load, news: Sequence[str]) -> Group:
     """Return the whole picture as it is now."""
     rows = load.rows()
-    table = timeline_table(load.plan.lasts_s, "state", "chunks", "last content", "first content", "freezes")
+    table = timeline_table(load.lasts_s, "state", "chunks", "last content", "first content", "freezes")
     table.columns[1].justify = "left"
     table.columns[1].min_width = len("streaming")
     for row in rows:
         table.add_row(
-            *_cells(row), Timeline(row.answer, row.frozen, load.plan.lasts_s, ended=row.state == "ended")
+            *_cells(row), Timeline(row.answer, row.frozen, load.lasts_s, ended=row.state == "ended")
         )
     told = [*news, *[""] * NEWS][:NEWS]
     return Group(_headline(rows, load.elapsed_s), "", table, "", *(Text(line, style="dim") for line in told))

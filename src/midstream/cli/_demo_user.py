@@ -1,12 +1,11 @@
-"""One user of the demo's server: what midstream tells of the one stream that is theirs."""
+"""One user of the demo's server, as the demo knows them: what midstream tells of the one stream that is theirs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from midstream import Freeze, OpenStream, StreamRecord, streams
-from midstream.lab.observed import ObservedStream
+from midstream import Freeze, OpenStream, StreamRecord
 
 State: TypeAlias = Literal["-", "waiting", "streaming", "silent", "FROZEN", "ended"]
 
@@ -33,45 +32,46 @@ class Row:
 
 @dataclass(slots=True)
 class User:
-    """One user, with one stream. `asked_s` is when in the run they asked."""
+    """One user, with one stream. `began_at` is the Unix time at which the run began."""
 
     number: int
-    recorded: ObservedStream
     freeze_after_s: float
-    asked_s: float | None = None
+    began_at: float = 0.0
+    stream: OpenStream | None = None
     record: StreamRecord | None = None
-    _started_at: float | None = None
     _first_content_s: float | None = None
-    _frozen: tuple[Span, ...] = ()
+    _thawed: list[Span] = field(default_factory=list)
 
-    def opened(self) -> None:
-        """Recognise the stream that was opened last as this user's."""
-        self._started_at = max(stream.started_at for stream in streams())
-
-    def received(self) -> None:
-        """Learn from the open stream, at its first content, when that came."""
-        if self._first_content_s is None:
-            stream = self._stream()
-            if stream is not None and stream.content_chunks:
-                self._first_content_s = _silent_since(stream)
+    def stands(self, stream: OpenStream) -> None:
+        """Take in how the stream stands."""
+        self.stream = stream
+        if self._first_content_s is None and stream.content_chunks:
+            self._first_content_s = _silent_since(stream)
 
     def thawed(self, freeze: Freeze) -> None:
         """Remember a freeze that is over."""
-        if self.asked_s is not None and freeze.at_s is not None:
-            since = self.asked_s + freeze.at_s
-            self._frozen = (*self._frozen, (since, since + freeze.gap_s))
+        if freeze.at_s is not None:
+            since = freeze.started_at - self.began_at + freeze.at_s
+            self._thawed.append((since, since + freeze.gap_s))
 
     def row(self) -> Row:
         """Return how the stream stands now."""
-        asked, record = self.asked_s or 0.0, self.record
+        record, stream = self.record, self.stream
         if record is not None:
-            first = record.time_to_first_content_s
+            asked, first = record.started_at - self.began_at, record.time_to_first_content_s
             answer = None if first is None else (asked + first, asked + record.duration_s)
-            return Row(self.number, "ended", record.chunks, None, first, record.freezes, answer, self._frozen)
-        stream, first = self._stream(), self._first_content_s
+            frozen = tuple(
+                (asked + span.at_s, asked + span.at_s + span.length_s)
+                for span in record.spans
+                if not span.hidden
+            )
+            return Row(self.number, "ended", record.chunks, None, first, record.freezes, answer, frozen)
+        first = self._first_content_s
         if stream is None or stream.age_s is None or first is None:
             return Row(self.number, "-" if stream is None else "waiting")
-        now, frozen = asked + stream.age_s, self._frozen
+        asked = stream.started_at - self.began_at
+        now = asked + stream.age_s
+        frozen = tuple(self._thawed)
         if stream.frozen:
             frozen = (*frozen, (asked + (_silent_since(stream) or 0.0), now))
         return Row(
@@ -84,9 +84,6 @@ class User:
             answer=(asked + first, now),
             frozen=frozen,
         )
-
-    def _stream(self) -> OpenStream | None:
-        return next((stream for stream in streams() if stream.started_at == self._started_at), None)
 
     def _state(self, stream: OpenStream) -> State:
         if stream.frozen:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import ipaddress
 import math
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midstream.cli._errors import CliError
+from midstream.cli._listening import is_loopback, why_not
 from midstream.lab.library import packaged_recordings, read_recordings
 from midstream.lab.recording import Operation, Recording, RecordingError
 from midstream.lab.replay import replayer
@@ -66,8 +64,8 @@ def replay(
         try:
             base_url = stack.enter_context(serve(replayer(recordings, speed=speed), host=host, port=port))
         except OSError as error:
-            raise CliError(_why_not(error, host, port)) from error
-        if not _is_loopback(host):
+            raise CliError(why_not(error, host, port)) from error
+        if not is_loopback(host):
             sys.stderr.write(
                 f"midstream: warning: whoever can reach this machine on {host} can use this server\n"
             )
@@ -75,23 +73,6 @@ def replay(
         sys.stdout.flush()
         while True:
             time.sleep(3600)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _why_not(error: OSError, host: str, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use; choose another, or leave --port out to get a free one"
-    if error.errno == errno.EACCES:
-        return f"port {port} needs privileges; choose one above 1023, or leave --port out to get a free one"
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return f"{host} is not an address of this machine; leave --host out to listen on 127.0.0.1"
-    return f"cannot listen on {host} port {port}: {error.strerror}"
 
 
 def _show(console: Console, recordings: Sequence[Recording], base_url: str, speed: float) -> None:

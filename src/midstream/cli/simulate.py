@@ -19,7 +19,7 @@ from midstream.cli._simulate_plan import length_pairs, parse_length, parse_sweep
 from midstream.cli._simulate_plot import ENDINGS, plot_sweep
 from midstream.cli._simulate_runs import Calls, Job, shown
 from midstream.cli._simulate_show import Row, document, show_run, show_streams, show_sweep
-from midstream.lab.admission import ENGINES
+from midstream.lab.admission import ENGINES, engine_name
 from midstream.lab.hardware import PROFILES
 from midstream.lab.observed import ObservedLoad, read_load
 from midstream.lab.recording import RecordingError
@@ -29,7 +29,7 @@ from midstream.lab.workload import burst
 @with_engine_flags
 def simulate(
     *,
-    engine_name: Annotated[
+    engine: Annotated[
         str, typer.Option("--engine", metavar="NAME", help=f"One of {', '.join(ENGINES)}.")
     ] = "vllm",
     hardware: Annotated[
@@ -132,8 +132,12 @@ def simulate(
     times = [] if arrivals is None else read_times(arrivals)
     if burst_s is not None:
         times = burst(requests, stagger_s=_seconds(burst_s, "--burst", least=0.0))
+    try:
+        name = engine_name(engine)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
     job = Job(
-        engine=engine_name,
+        engine=name,
         flags=flags,
         hardware=read_hardware(hardware, fit or []),
         calls=Calls(
@@ -158,7 +162,7 @@ def simulate(
         rows = job.play()
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from None
-    title = f"{engine_name} on {job.hardware.name}{''.join(f', {shown(n)} {v}' for n, v in flags.items())}"
+    title = f"{name} on {job.hardware.name}{''.join(f', {shown(n)} {v}' for n, v in flags.items())}"
     if plot is not None and job.sweep is not None:
         plot_sweep(plot, job.sweep.name, title, rows)
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -61,7 +62,9 @@ def _child() -> None:
     except EOFError:
         return
     with serve(make()) as base_url:
-        sys.stdout.write(f"{base_url}\n")
-        sys.stdout.flush()
+        with suppress(
+            BrokenPipeError
+        ):  # the parent may be gone already, and nothing of it may stay in a buffer
+            os.write(sys.stdout.fileno(), f"{base_url}\n".encode())
         # Nothing more is ever written: this returns when the parent closes the pipe, and when it is no more.
         sys.stdin.buffer.read()

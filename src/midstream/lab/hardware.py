@@ -134,6 +134,17 @@ V5E = HardwareProfile(
     f"cache a token at {BANDWIDTH_SHARE:.0%} of 819 GB/s, and a batch that costs nothing more",
 )
 
+VLLM_CPU = HardwareProfile(
+    name="vllm-cpu",
+    step_s=0.01097,
+    sequence_s=0.000778,
+    context_s=1.64e-6,
+    prefill_token_s=0.000743,
+    latency_s=0.0359,
+    source="a Llama of 69 million parameters under vLLM 0.32 on two CPU cores: what fit_profile() makes of the "
+    "recorded loads roomy and cap4_active, rounded",
+)
+
 PROFILES: Mapping[str, HardwareProfile] = MappingProxyType(
     {
         profile.name: profile
@@ -142,6 +153,7 @@ PROFILES: Mapping[str, HardwareProfile] = MappingProxyType(
             computed_profile("a100", A100, QWEN3_8B),
             computed_profile("h100", H100, QWEN3_8B),
             V5E,
+            VLLM_CPU,
         )
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -44,6 +45,14 @@ def serve(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[s
         finally:
             server.should_exit = True
             thread.join()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Pass over what uvicorn says of an answer that was cut: the applications of the lab do that on purpose."""
+    return record.msg != "ASGI callable returned without completing response."
+
+
+logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
 class _Server(uvicorn.Server):

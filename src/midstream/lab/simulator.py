@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count
 from typing import TypeAlias
 
 from midstream.lab._ledger import Ledger
 from midstream.lab.admission import Engine, Step
+from midstream.lab.drive import Drive, Turn
 from midstream.lab.hardware import HardwareProfile
 from midstream.lab.results import Ending, RunResult
-from midstream.lab.workload import Call, Workload
+from midstream.lab.workload import Workload
 
 Progress: TypeAlias = Callable[[int], None]
 """Is told, now and then, how many requests have ended."""
@@ -62,9 +61,8 @@ class _Run:
         self._hardware = hardware
         self._options = options
         self._ledger = Ledger(options.freeze_after_s, keep_times=options.keep_times)
-        self._order = count()
-        self._due: list[tuple[float, int, Call, bool]] = []
-        """A heap of (when, order, call, whether its client hangs up instead of asking)."""
+        self._drive = Drive(engine, hardware)
+        self._calls = {call.request.id: call for call in workload.calls}
         self._load = engine.load
         self._now = 0.0
         self._steps = 0
@@ -76,21 +74,23 @@ class _Run:
         users = workload.users
         self._turns = iter(workload.calls if users is not None else ())
         for call in workload.calls[:0] if users is not None else workload.calls:
-            self._ask_at(call.at_s, call)
+            self._drive.ask(call.request, call.at_s)
         for _ in range(users or 0):
             self._next_turn()
 
     def play(self) -> RunResult:
         while self._now < self._options.until_s:
             self._let_clients_act()
-            step = self._engine.step()
-            if step is None:
-                self._forget_who_was_served()
-                if not self._due:
+            turn = self._drive.step(self._now)
+            if turn is None:
+                self._drive.forget_hang_ups(lambda request_id: not self._ledger.is_open(request_id))
+                acts = self._drive.next_s
+                if acts is None:
                     break
-                self._pass_time(self._due[0][0] + self._hardware.latency_s)
+                self._pass_time(acts)
                 continue
-            self._take(step)
+            self._take(turn)
+            step = turn.step
             if self._options.skip and step.decode and not (step.prefill or step.ended or step.evicted):
                 self._skip_ahead(step)
         self._ledger.close_all(self._now)
@@ -109,44 +109,37 @@ class _Run:
             events=self._events,
         )
 
-    def _forget_who_was_served(self) -> None:
-        """Drop clients who would have hung up: nothing happens then, so time need not go on until then."""
-        while self._due and self._due[0][3] and not self._ledger.is_open(self._due[0][2].request.id):
-            heappop(self._due)
-
-    def _ask_at(self, when: float, call: Call) -> None:
-        heappush(self._due, (when, next(self._order), call, False))
-
     def _next_turn(self) -> None:
         """Let a user who is free make the next call, if there is one left."""
         call = next(self._turns, None)
         if call is not None:
-            self._ask_at(self._now + call.at_s, call)
+            self._drive.ask(call.request, self._now + call.at_s)
 
     def _let_clients_act(self) -> None:
-        """Do what clients did up to now. The engine hears of a call `latency_s` after it was made."""
-        latency_s = self._hardware.latency_s
-        while self._due and self._due[0][0] + latency_s <= self._now:
-            when, _, call, hangs_up = heappop(self._due)
+        """Do what clients did up to now, and note who was not served."""
+        for heard in self._drive.hear(self._now):
             self._events += 1
-            if hangs_up:
-                if self._engine.abort(call.request.id):
-                    self._close(call.request.id, "left")
+            request = heard.request
+            if heard.hung_up:
+                if heard.was_here:
+                    self._close(request.id, "left")
                 continue
-            self._ledger.open(call, when)
-            self._inside += self._now - when
-            if self._engine.submit(call.request) is not None:
-                self._close(call.request.id, "refused")
+            call = self._calls[request.id]
+            self._ledger.open(call, heard.at_s)
+            self._inside += self._now - heard.at_s
+            if heard.refusal is not None:
+                self._close(request.id, "refused")
             elif call.patience_s is not None:
-                heappush(self._due, (when + call.patience_s, next(self._order), call, True))
+                self._drive.hang_up(request, heard.at_s + call.patience_s)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, turn: Turn) -> None:
+        step = turn.step
         self._steps += 1
         self._events += 1
         self._ledger.admit(step.admitted, self._now)
         self._ledger.evict(step.evicted)
         self._ledger.prefill(step.prefill)
-        self._pass_time(self._now + self._hardware.duration_s(step))
+        self._pass_time(turn.done_s)
         self._ledger.token(step.emitted, self._now)
         for ended in step.ended:
             self._close(ended.id, ended.reason)
@@ -157,8 +150,8 @@ class _Run:
         A step that starts when a client has acted must see it, so the last one played starts before that.
         """
         quiet = self._engine.quiet_steps()
-        acts = self._due[0][0] + self._hardware.latency_s if self._due else math.inf
-        until = min(acts, self._options.until_s)
+        acts = self._drive.next_s
+        until = self._options.until_s if acts is None else min(acts, self._options.until_s)
         decode_s, sequences, context = self._hardware.decode_s, len(step.decode), step.decode_context
         now = self._now
         times: list[float] = []

@@ -26,6 +26,7 @@ from midstream.lab.admission.tgi import Tgi
 from midstream.lab.admission.vllm import Vllm
 
 __all__ = [
+    "ALIASES",
     "ENGINES",
     "Chunk",
     "Ended",
@@ -47,6 +48,7 @@ __all__ = [
     "Vllm",
     "VllmSettings",
     "engine",
+    "engine_name",
 ]
 
 
@@ -94,11 +96,28 @@ ENGINES: Mapping[str, EngineKind] = MappingProxyType(
 """Every engine, by the name that command lines use."""
 
 
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "tensorrt-llm": "trtllm",
+        "tensorrt-llm-max-utilization": "trtllm-max-utilization",
+        "llama.cpp": "llamacpp",
+    }
+)
+"""Other names that people have for them."""
+
+
+def engine_name(name: str) -> str:
+    """Return the name that `ENGINES` has for an engine; raises ValueError if there is none."""
+    known = ALIASES.get(name, name)
+    if known not in ENGINES:
+        raise ValueError(f"there is no engine {name}; choose from {', '.join(ENGINES)}")
+    return known
+
+
 def engine(name: str, **flags: Any) -> Engine:
     """Build an engine from its name and its own flags; raises ValueError for what it does not take."""
-    kind = ENGINES.get(name)
-    if kind is None:
-        raise ValueError(f"there is no engine {name}; choose from {', '.join(ENGINES)}")
+    name = engine_name(name)
+    kind = ENGINES[name]
     for given in flags:
         if given not in kind.flags:
             known = ", ".join(flag.replace("_", "-") for flag in kind.flags)

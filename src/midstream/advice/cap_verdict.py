@@ -1,0 +1,99 @@
+"""What a search for a cap came to: the verdict in a sentence, and what the simulation says against any cap."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from midstream.advice.cap_search import LEVERS, Goal, Scene, Search, Trial
+from midstream.advice.capacity import Caps
+from midstream.advice.doubts import Doubt, Ground
+from midstream.advice.pool import Pool
+from midstream.advice.words import percent
+
+_SECONDS_MATTER = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CapAdvice:
+    """All that the advice rests on, what the simulation found, and what speaks against any cap."""
+
+    pool: Pool
+    limits: Caps
+    scene: Scene
+    found: Search
+    doubts: tuple[Doubt, ...]
+
+
+def goal_text(goal: Goal) -> str:
+    """Write a goal as a person says it."""
+    if goal.name == "p99-gap":
+        return f"a p99 gap of {goal.most:g} s at most"
+    share = percent(goal.most)
+    if goal.name == "freeze-share":
+        return f"at most {share} of answers frozen or broken off"
+    return f"at most {share} of throughput given up"
+
+
+def cap_verdict(advice: CapAdvice) -> str:
+    """Say how many may run at once, and what that costs."""
+    found, scene = advice.found, advice.scene
+    free = found.trials[-1]
+    goals = " and ".join(goal_text(goal) for goal in found.goals)
+    if not LEVERS[scene.engine].evicts:
+        return (
+            f"{scene.engine} never takes memory from an answer, so a cap ends no freeze here: requests wait for their "
+            "first token instead, and the lever is max_tokens (`midstream advise max-tokens`)."
+        )
+    if found.chosen is None:
+        return f"No cap meets {goals}: {_nearest(found)}."
+    if found.chosen.cap is None:
+        return f"No cap is needed for {goals}: with {scene.most_at_once} at once {_froze(free)} without one."
+    chosen = found.chosen
+    return (
+        f"Let at most {chosen.cap} run at once for {goals}: {_froze(chosen)} instead of "
+        f"{percent(free.all('freeze-share'))}, with {percent(max(0.0, found.given_up(chosen)))} less "
+        "throughput than "
+        f"the fastest cap{_first(chosen, free)}."
+    )
+
+
+def simulated_doubts(found: Search, known: Container[Ground]) -> list[Doubt]:
+    """Return what the simulation says against a cap, beside the grounds that are known already."""
+    chosen = found.chosen or found.trials[0]
+    run = chosen.runs[len(chosen.runs) // 2]
+    waiting = run.mean_inside - run.mean_running
+    if "out of capacity" not in known and waiting > run.mean_running:
+        at = "without a cap" if chosen.cap is None else f"with a cap of {chosen.cap}"
+        return [
+            Doubt(
+                "out of capacity",
+                f"{at.capitalize()} more requests wait ({waiting:.0f}) than run ({run.mean_running:.0f}): the "
+                "server is "
+                "out of capacity for this load, and a cap only moves the wait to before the first token.",
+            )
+        ]
+    return []
+
+
+def _froze(trial: Trial) -> str:
+    return f"{percent(trial.all('freeze-share'))} freeze or break off"
+
+
+def _first(chosen: Trial, free: Trial) -> str:
+    before, after = free.all("first-token"), chosen.all("first-token")
+    if abs(after - before) < _SECONDS_MATTER:
+        return ""
+    return f"; the first token comes within {after:.0f} s (p95) instead of {before:.0f} s"
+
+
+def _nearest(found: Search) -> str:
+    """Say which goal stands in the way: the caps that meet the others miss it by least."""
+    parts = []
+    for goal in found.goals:
+        best = min(found.trials, key=lambda trial: found.value(trial, goal))
+        value = found.value(best, goal)
+        at = "without a cap" if best.cap is None else f"with {best.cap}"
+        told = f"{value:.1f} s" if goal.name == "p99-gap" else percent(max(0.0, value))
+        parts.append(f"the best for the {goal.name.replace('-', ' ')} is {told} {at}")
+    return ", ".join(parts) + ("; the goals exclude each other" if len(parts) > 1 else "")

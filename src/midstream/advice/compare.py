@@ -1,0 +1,256 @@
+"""Whether a change did good: freezes and silences before and after it, and what it cost. Pure.
+
+Four questions, each with a 95 % interval: did fewer streams freeze, did the 99th percentile of the longest silence
+fall, did tokens per second hold, did the time to first content stay bearable.
+
+Streams of one overload freeze together, so that a hundred of them tell less than a hundred independent ones would.
+How much less is measured, by how the share of frozen streams varies between pieces of the time (the design effect, L.
+Kish, Survey Sampling, 1965), and all intervals are widened by it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from midstream.advice._differences import (
+    Interval,
+    design_effect,
+    newcombe,
+    quantile_difference,
+    quantile_interval,
+    rate_ratio,
+)
+from midstream.sources.fleet import Slice
+
+Judgement: TypeAlias = Literal["better", "worse", "same", "unclear", "unknown"]
+"""unclear: there are data, and too few of them. unknown: there are none, or far too few."""
+Verdict: TypeAlias = Literal["better", "worse", "unchanged", "cannot tell"]
+
+TAIL = 0.99
+FIRST = 0.95
+LEAST_FOR_TAIL = 100
+"""Below so many, the 99th percentile is nothing but the largest value."""
+MOST = 1e8
+"""More streams than this are no advice."""
+LOADS = (0.75, 1.33)
+"""A load that changed by no more than this is the same one."""
+LEAST = 5
+"""Below so many streams on a side, nothing is said at all."""
+
+
+class Distribution(Protocol):
+    """Values of streams: a list of them, or a histogram."""
+
+    @property
+    def count(self) -> float:
+        """How many there are."""
+        ...
+
+    def quantile(self, q: float) -> float | None:
+        """Return a quantile; None without values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was measured on one side of the change. Times are Unix seconds."""
+
+    since: float
+    until: float
+    streams: float
+    """Streams that ended."""
+    judged: float
+    """Those in which a silence could be seen."""
+    froze: float
+    """Those of them that froze."""
+    gaps: Distribution
+    first_content: Distribution
+    slices: tuple[Slice, ...]
+    at_once: float | None
+    """Streams that were open at once, on average while any was; None: not known."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Output tokens per second while there was traffic; None if they are not known."""
+        known = [piece for piece in self.slices if piece.tokens is not None]
+        seconds = sum(piece.seconds for piece in known)
+        return sum(piece.tokens or 0.0 for piece in known) / seconds if seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What counts as good."""
+
+    give_up: float = 0.10
+    """The share of tokens per second that may be lost."""
+    bearable_s: float = 10.0
+    """The 95th percentile of the time to first content that users put up with."""
+    margin: float = 0.01
+    """A change of the freeze share that is too small to matter."""
+    tail_margin_s: float = 0.1
+    tail_margin: float = 0.10
+    """A change of the p99 that is too small to matter: both in seconds and as a share of what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One question and its answer. `change` is after less before, or for tokens after over before."""
+
+    name: str
+    before: float | None
+    after: float | None
+    change: Interval | None
+    judgement: Judgement
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answers, and what they come to."""
+
+    froze: Measure
+    tail: Measure
+    tokens: Measure
+    first: Measure
+    verdict: Verdict
+    more_streams: int | None
+    """How many more streams on each side would tell, if things stay as they are; None if that is not the matter."""
+    design_effect: float
+    notes: tuple[str, ...]
+
+
+def compare(before: Side, after: Side, goal: Goal | None = None, *, seed: int = 0) -> Comparison:
+    """Compare two sides. The same seed gives the same intervals."""
+    goal = goal or Goal()
+    chance = random.Random(seed)  # noqa: S311 - resampling, not secrets
+    effect = max(design_effect(side.slices) for side in (before, after))
+    froze = _froze(before, after, goal, effect)
+    tail = _tail(before, after, goal, effect, chance)
+    tokens = _tokens(before, after, goal, chance)
+    first = _first(before, after, goal, effect, chance)
+    verdict = _verdict(froze, tail, tokens, first)
+    more = _more(before, after, goal, effect) if verdict == "cannot tell" else None
+    return Comparison(froze, tail, tokens, first, verdict, more, effect, tuple(_notes(before, after, effect)))
+
+
+def _froze(before: Side, after: Side, goal: Goal, effect: float) -> Measure:
+    name = "streams that froze"
+    if min(before.judged, after.judged) < LEAST:
+        return Measure(name, _share(before), _share(after), None, "unknown", "too few streams")
+    shares = (before.froze / before.judged, after.froze / after.judged)
+    change = newcombe(shares[0], before.judged / effect, shares[1], after.judged / effect)
+    return Measure(name, *shares, change, _of_difference(change, goal.margin))
+
+
+def _tail(before: Side, after: Side, goal: Goal, effect: float, chance: random.Random) -> Measure:
+    name = "longest silence, p99"
+    values = (before.gaps.quantile(TAIL), after.gaps.quantile(TAIL))
+    least = min(before.gaps.count, after.gaps.count)
+    if values[0] is None or values[1] is None or least < LEAST_FOR_TAIL:
+        return Measure(name, *values, None, "unknown", f"it takes {LEAST_FOR_TAIL} streams on each side")
+    change = quantile_difference(before.gaps, after.gaps, TAIL, effect, chance)
+    margin = max(goal.tail_margin_s, goal.tail_margin * values[0])
+    judgement = _of_difference(change, margin)
+    if judgement in ("better", "worse") and abs(values[1] - values[0]) < margin:
+        judgement = "same"
+    return Measure(name, *values, change, judgement)
+
+
+def _tokens(before: Side, after: Side, goal: Goal, chance: random.Random) -> Measure:
+    name = "tokens per second"
+    values = (before.tokens_per_s, after.tokens_per_s)
+    change = rate_ratio(before.slices, after.slices, chance)
+    if not values[0] or values[1] is None or change is None:
+        return Measure(name, *values, None, "unknown", "it takes some 25 streams with usage on each side")
+    held = 1 - goal.give_up
+    judgement: Judgement = "same" if change.low >= held else "worse" if change.high < held else "unclear"
+    return Measure(name, *values, change, "better" if change.low > 1 + goal.give_up else judgement)
+
+
+def _first(before: Side, after: Side, goal: Goal, effect: float, chance: random.Random) -> Measure:
+    name = "first content, p95"
+    values = (before.first_content.quantile(FIRST), after.first_content.quantile(FIRST))
+    if (
+        values[0] is None
+        or values[1] is None
+        or min(before.first_content.count, after.first_content.count) < LEAST
+    ):
+        return Measure(name, *values, None, "unknown", "too few streams")
+    change = quantile_difference(before.first_content, after.first_content, FIRST, effect, chance)
+    now = quantile_interval(after.first_content, FIRST, effect, chance)
+    if now.high <= goal.bearable_s or change.high <= 0:
+        judgement: Judgement = "same"
+    else:
+        judgement = "worse" if now.low > goal.bearable_s and change.low > 0 else "unclear"
+    return Measure(name, *values, change, judgement)
+
+
+def _of_difference(change: Interval, margin: float) -> Judgement:
+    if change.high < 0:
+        return "better"
+    if change.low > 0:
+        return "worse"
+    return "same" if -margin < change.low and change.high < margin else "unclear"
+
+
+def _verdict(froze: Measure, tail: Measure, tokens: Measure, first: Measure) -> Verdict:
+    if "worse" in {each.judgement for each in (froze, tail, tokens, first)}:
+        return "worse"
+    if "better" in {froze.judgement, tail.judgement}:
+        return "better"
+    if froze.judgement == "same" and tail.judgement in ("same", "unknown"):
+        return "unchanged"
+    return "cannot tell"
+
+
+def _more(before: Side, after: Side, goal: Goal, effect: float) -> int | None:
+    """Return how many more streams on each side would settle whether fewer froze, if the shares stay as they are."""
+    least = min(before.judged, after.judged)
+    if least < 1:
+        return LEAST_FOR_TAIL
+    p1, p2 = before.froze / before.judged, after.froze / after.judged
+
+    def settles(more: float) -> bool:
+        change = newcombe(p1, (before.judged + more) / effect, p2, (after.judged + more) / effect)
+        return _of_difference(change, goal.margin) != "unclear"
+
+    floor = LEAST_FOR_TAIL - least if least < LEAST_FOR_TAIL else 0.0
+    low, high = 0.0, 1.0
+    while not settles(high):
+        low, high = high, 2 * high
+        if high > MOST:
+            return None
+    while high - low > 0.02 * high and high - low > 1:
+        middle = (low + high) / 2
+        low, high = (low, middle) if settles(middle) else (middle, high)
+    return _rounded(max(high, floor))
+
+
+def _rounded(count: float) -> int:
+    """Round up to two digits: more would claim too much."""
+    step = 10 ** max(0, len(str(int(count))) - 2)
+    return int(-(-count // step) * step)
+
+
+def _share(side: Side) -> float | None:
+    return side.froze / side.judged if side.judged else None
+
+
+def _notes(before: Side, after: Side, effect: float) -> Iterator[str]:
+    for name, side in (("before", before), ("after", after)):
+        for note in side.notes:
+            yield f"{name}: {note}"
+    if effect >= 1.5:
+        yield (
+            f"streams freeze together: {effect:.1f} of them tell as much as one would by itself, and the intervals "
+            "are widened by it"
+        )
+    if before.at_once and after.at_once and not LOADS[0] < after.at_once / before.at_once < LOADS[1]:
+        yield (
+            f"the load was not the same: {after.at_once:.1f} streams were open at once, and {before.at_once:.1f} "
+            "before, which alone changes freezes and tokens per second"
+        )

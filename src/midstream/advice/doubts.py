@@ -1,0 +1,132 @@
+"""When tuning admission is the wrong tool: what the data say against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Literal, NamedTuple, TypeAlias
+
+from midstream._model import Outcome, StreamRecord
+from midstream.advice.load import Load
+from midstream.advice.words import percent
+from midstream.lab.results import quantile
+from midstream.sources.server import ServerView
+
+Ground: TypeAlias = Literal[
+    "no freeze",
+    "pool never full",
+    "no eviction",
+    "whole server",
+    "withheld",
+    "nobody watches",
+    "out of capacity",
+]
+
+_FULL = 0.9
+_FEW = 5
+_WAITS_LONG_S = 10.0
+
+
+class Doubt(NamedTuple):
+    """A reason why a cap would not help, or cost more than it gives."""
+
+    ground: Ground
+    sentence: str
+
+
+def doubts(
+    records: Sequence[StreamRecord],
+    *,
+    load: Load | None = None,
+    pool_tokens: int | None = None,
+    view: ServerView | None = None,
+    cap: int | None = None,
+) -> list[Doubt]:
+    """Return every reason that the data give; none is a good sign.
+
+    `pool_tokens` and `view` are what is known of the server: without them its memory cannot speak. `cap` is the one
+    that is thought of, if there is one already.
+    """
+    if load is not None and cap is not None and cap >= load.peak:
+        return [
+            _never_reached(cap, load.peak),
+            *doubts(records, load=load, pool_tokens=pool_tokens, view=view),
+        ]
+    return [*_of_memory(records, load, pool_tokens, view), *_of_freezes(records), *_of_waiting(records)]
+
+
+def _never_reached(cap: int, peak: int) -> Doubt:
+    return Doubt(
+        "never reached",
+        f"No more than {peak} streams were ever open at once, so a cap of {cap} would not have held back any of them.",
+    )
+
+
+def _of_memory(
+    records: Sequence[StreamRecord], load: Load | None, pool_tokens: int | None, view: ServerView | None
+) -> Iterator[Doubt]:
+    if load is not None and pool_tokens is not None and load.in_flight < _FULL * pool_tokens:
+        yield Doubt(
+            "pool never full",
+            f"The pool never fills: these streams had at most {load.in_flight:,} tokens in memory at once, "
+            f"{percent(load.in_flight / pool_tokens)} of {pool_tokens:,}. Unless others use the server as well, a cap "
+            "ends no freeze here.",
+        )
+    if view is not None and view.evictions.value == 0 and _frozen(records):
+        yield Doubt(
+            "no eviction",
+            f"{view.title} has not evicted anything since it started, so the freezes come from elsewhere: a "
+            "busy engine, "
+            "a proxy, the network.",
+        )
+
+
+def _of_freezes(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
+    frozen = _frozen(records)
+    if records and not frozen:
+        yield Doubt(
+            "no freeze", f"None of {len(records):,} streams froze: there is nothing for a cap to end."
+        )
+    total = sum(record.freezes for record in frozen)
+    shared = sum(min(record.shared, record.freezes) for record in frozen)
+    if len(frozen) >= _FEW and shared > total / 2:
+        yield Doubt(
+            "whole server",
+            f"In {shared:,} of {total:,} freezes the server's other streams were silent, too: the engine "
+            "stood still as a "
+            "whole, which eviction does not do. Look for prefills, restarts and pauses before you cap anything.",
+        )
+    withheld = sum(record.suspected == "withheld" for record in frozen)
+    if len(frozen) >= _FEW and withheld > len(frozen) / 2:
+        yield Doubt(
+            "withheld",
+            f"In {withheld:,} of {len(frozen):,} frozen streams the output was made and held back (a parser, a proxy): "
+            "no memory was short.",
+        )
+    if len(frozen) >= _FEW and not any(_given_up(record) for record in records):
+        yield Doubt(
+            "nobody watches",
+            f"Nobody gave up: all {len(frozen):,} frozen streams were read to their end. If this is batch "
+            "work that nobody "
+            "watches, a cap costs throughput and gains nothing.",
+        )
+
+
+def _of_waiting(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
+    waits = sorted(
+        record.time_to_first_content_s for record in records if record.time_to_first_content_s is not None
+    )
+    if len(waits) >= 20 and quantile(waits, 0.95) > _WAITS_LONG_S:
+        yield Doubt(
+            "out of capacity",
+            f"Requests wait already: 5 % for more than {quantile(waits, 0.95):.0f} s before the first token "
+            f"(median {median(waits):.1f} s). A lower cap moves the silence there; more memory or servers end it.",
+        )
+
+
+def _frozen(records: Sequence[StreamRecord]) -> list[StreamRecord]:
+    return [record for record in records if record.freezes]
+
+
+def _given_up(record: StreamRecord) -> bool:
+    return record.outcome in (Outcome.LEFT_EARLY, Outcome.CANCELLED, Outcome.TIMEOUT)

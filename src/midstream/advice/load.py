@@ -1,0 +1,149 @@
+"""The load that records tell of: which lengths came together, how many at once, and how much memory they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean
+
+from midstream._model import StreamRecord
+from midstream.advice.lengths import lengths_of
+from midstream.lab.admission import Request
+from midstream.lab.results import quantile
+from midstream.lab.workload import Call, Workload, generator
+
+
+class LoadError(ValueError):
+    """The records do not tell enough of the load; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One request as it was: tokens of prompt and answer, the limit it sent, when it came (seconds from the first)."""
+
+    at_s: float
+    prompt: int
+    answer: int
+    limit: int | None
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The requests whose lengths are known, in the order in which they came, and how many records have none.
+
+    `peak` and `usual` are how many of all streams were open at once: at most, and for 95 % of the time at most.
+    `in_flight` is the most tokens of prompt and answer that were in memory at once, as far as the records tell.
+    """
+
+    requests: tuple[Shape, ...]
+    unknown: int
+    peak: int
+    usual: int
+    in_flight: int
+
+    @property
+    def mean_prompt(self) -> float:
+        """Mean tokens of a prompt."""
+        return mean(request.prompt for request in self.requests)
+
+    @property
+    def mean_answer(self) -> float:
+        """Mean tokens of an answer, as long as it became: what was cut short took no more memory."""
+        return mean(request.answer for request in self.requests)
+
+    @property
+    def p95_answer(self) -> float:
+        """The 95th percentile of answers, as long as they became."""
+        return quantile(sorted(request.answer for request in self.requests), 0.95)
+
+    def as_logged(self, seed: int, users: int | None, count: int) -> Workload:
+        """Return calls like those that were made.
+
+        With `users` so many clients make `count` calls in turn. Without, calls come when they came. Lengths are drawn
+        from those that came together, with replacement, by the seed.
+        """
+        rng = generator("lengths", seed)
+        number = len(self.requests) if users is None else count
+        drawn = [rng.choice(self.requests) for _ in range(number)]
+        calls = (
+            Call(
+                Request(index, shape.prompt, shape.answer, shape.limit),
+                self.requests[index].at_s if users is None else 0.0,
+            )
+            for index, shape in enumerate(drawn)
+        )
+        return Workload(tuple(calls), users)
+
+
+def load_of(records: Sequence[StreamRecord]) -> Load:
+    """Return the load that records tell of. Raises LoadError if none has the lengths of its prompt and answer."""
+    shapes = []
+    for answer in lengths_of(records).answers:
+        record = answer.record
+        if record.input_tokens:
+            limit = record.token_limit
+            tokens = max(1, answer.tokens)
+            shapes.append(
+                Shape(
+                    record.started_at,
+                    record.input_tokens,
+                    tokens,
+                    None if limit is None else max(limit, tokens),
+                    record.duration_s,
+                )
+            )
+    if not shapes:
+        raise LoadError(
+            "none of the streams has the lengths of both its prompt and its answer; "
+            "ask servers for usage: stream_options={'include_usage': True}, or monitor(..., include_usage=True)"
+        )
+    shapes.sort(key=lambda shape: shape.at_s)
+    first = shapes[0].at_s
+    peak, usual = concurrency(records)
+    return Load(
+        requests=tuple(
+            Shape(shape.at_s - first, shape.prompt, shape.answer, shape.limit, shape.duration_s)
+            for shape in shapes
+        ),
+        unknown=len(records) - len(shapes),
+        peak=peak,
+        usual=usual,
+        in_flight=_in_flight(shapes),
+    )
+
+
+def concurrency(records: Sequence[StreamRecord]) -> tuple[int, int]:
+    """Return how many streams were open at once: at most, and for 95 % of the time in which any was, at most."""
+    spans = list(_levels((record.started_at, record.duration_s, 1.0) for record in records))
+    if not spans:
+        return (1, 1) if records else (0, 0)
+    busy = sorted((level, seconds) for seconds, level in spans)
+    total = sum(seconds for _, seconds in busy)
+    passed = 0.0
+    for level, seconds in busy:
+        passed += seconds
+        if passed >= 0.95 * total:
+            return round(busy[-1][0]), round(level)
+    return round(busy[-1][0]), round(busy[-1][0])
+
+
+def _in_flight(shapes: Sequence[Shape]) -> int:
+    """Return the most tokens in memory at once, each answer counted in full while it is written: an upper bound."""
+    levels = _levels((shape.at_s, shape.duration_s, shape.prompt + shape.answer) for shape in shapes)
+    return round(max((level for _, level in levels), default=max(s.prompt + s.answer for s in shapes)))
+
+
+def _levels(
+    spans: Iterable[tuple[float, float, float]],
+) -> Iterator[tuple[float, float]]:
+    """Yield for how long, in seconds, and how much of what the spans (start, duration, weight) carry was there."""
+    edges = sorted(
+        edge for start, duration, weight in spans for edge in ((start, weight), (start + duration, -weight))
+    )
+    level = 0.0
+    for (at, change), (following, _) in pairwise(edges):
+        level += change
+        if following > at and level > 0.5:
+            yield following - at, level

@@ -1,0 +1,153 @@
+"""How many tokens a server's KV cache holds: from its metrics, its start-up log, or the model and the memory left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from midstream.advice.kv import KvCache
+from midstream.sources.server import PageError, ServerView, view_of
+
+
+class PoolError(ValueError):
+    """The size of the pool cannot be told from this; the message is one sentence with what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A KV cache of so many tokens. `source` says in words where the number comes from."""
+
+    tokens: int
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def pool_of_metrics(text: str, content_type: str = "", *, engine: str | None = None) -> Pool:
+    """Read the pool from a server's `/metrics` page, given as text; replicas on one page add up.
+
+    Raises PoolError for what is no such page, and for a server that does not say it.
+    """
+    try:
+        view = view_of(text, content_type, engine=engine)
+    except PageError as error:
+        raise PoolError(f"this is {error}") from error
+    return pool_of_view(view)
+
+
+def pool_of_view(view: ServerView) -> Pool:
+    """Return the pool that a server tells of itself. Raises PoolError for one that does not."""
+    reading = view.pool_tokens
+    if reading.value is None:
+        raise PoolError(f"{reading.why}; give the number with --pool")
+    notes = (f"the server tells it {reading.why}: a flag is for each of them",) if reading.why else ()
+    return Pool(int(reading.value), f"metrics of {view.title}", notes)
+
+
+def pool_of_log(text: str) -> Pool:
+    """Read the pool from an engine's start-up log.
+
+    A log that holds several starts counts by its last one. Raises PoolError for a log without such a line.
+    """
+    found = sorted((place, tokens, line.engine) for line in _LINES for place, tokens in line.read(text))
+    if not found:
+        raise PoolError(
+            "the log has no line that tells the size of the KV cache, such as `GPU KV cache size: 30,240 tokens`; "
+            "give the log from the server's start on, or the number with --pool"
+        )
+    _, tokens, engine = found[-1]
+    if tokens < 1:
+        raise PoolError(
+            f"the log of {engine} says that its KV cache holds no token; the server cannot have started"
+        )
+    others = sorted({value for _, value, name in found if name == engine} - {tokens})
+    notes: tuple[str, ...] = ()
+    if others:
+        told = ", ".join(f"{value:,}" for value in others)
+        notes = (f"the log tells other sizes before, too: {told}; the last one counts",)
+    return Pool(tokens, f"start-up log of {engine}", notes)
+
+
+def pool_of_model(cache: KvCache, memory_bytes: int, *, block_size: int = 1) -> Pool:
+    """Return how many tokens of this model fit into the memory that is left, in whole blocks of `block_size`.
+
+    `memory_bytes` is what is left on one GPU when weights, activations and the rest are in. Raises PoolError if
+    not even a block fits.
+    """
+    if block_size < 1:
+        raise PoolError(f"a block must hold at least one token, got {block_size}")
+    tokens = memory_bytes // (cache.bytes_per_token * block_size) * block_size
+    if tokens < 1:
+        raise PoolError(
+            f"{shown_bytes(memory_bytes)} hold not even a block of {block_size} tokens of "
+            f"{shown_bytes(cache.bytes_per_token)} each; give the memory that is left for the KV cache"
+        )
+    return Pool(
+        tokens,
+        f"{shown_bytes(memory_bytes)} at {cache.bytes_per_token:,} bytes a token ({cache.formula})",
+        cache.notes,
+    )
+
+
+_UNITS = {"": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)(B?)", re.IGNORECASE)
+
+
+def bytes_of(text: str) -> int:
+    """Read an amount of memory: 12GiB, 12288MiB, 12.5 GB, or a number of bytes. ValueError for anything else."""
+    matched = _SIZE.fullmatch(text.strip())
+    if matched is None:
+        raise ValueError(f"{text!r} is no amount of memory; write 12GiB, 12288MiB, or a number of bytes")
+    number, unit, binary, _ = matched.groups()
+    base = 1024 if binary else 1000
+    return round(float(number) * (base ** _UNITS[unit.upper()] if unit else 1))
+
+
+def shown_bytes(amount: float) -> str:
+    """Write an amount of memory as people read it: 12 GiB, 144 KiB, 15,360 bytes."""
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if amount >= 10 * size or (amount >= size and amount % size == 0):
+            return f"{amount / size:,.4g} {unit}"
+    return f"{amount:,.0f} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line in which an engine tells its pool, and how its groups give the number of tokens."""
+
+    engine: str
+    pattern: re.Pattern[str]
+    tokens: Callable[[re.Match[str]], int]
+
+    def read(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where in the log it stands, and how many tokens it tells."""
+        for matched in self.pattern.finditer(text):
+            yield matched.start(), self.tokens(matched)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", "").replace("_", ""))
+
+
+_LINES = (
+    # On a GPU, a TPU or a CPU; 0.11 to 0.33.
+    _Line("vLLM", re.compile(r"\b[A-Z]+ KV cache size: ([\d,]+) tokens"), lambda m: _number(m[1])),
+    # Before that it told blocks, of 16 tokens unless it was told otherwise.
+    _Line("vLLM", re.compile(r"# (?:GPU|TPU) blocks: (\d+)"), lambda m: 16 * _number(m[1])),
+    _Line("SGLang", re.compile(r"\bmax_total_num_tokens=(\d+)"), lambda m: _number(m[1])),
+    _Line("SGLang", re.compile(r"KV Cache is allocated\. #tokens: (\d+)"), lambda m: _number(m[1])),
+    _Line(
+        "TensorRT-LLM",
+        re.compile(r"Allocated [\d.]+ \w+ for max tokens in paged KV cache \((\d+)\)"),
+        lambda m: _number(m[1]),
+    ),
+    _Line("TGI", re.compile(r"Setting max batch total tokens to (\d+)"), lambda m: _number(m[1])),
+    # Cells of each stream, and slots / streams: with one cache for all slots there is one stream.
+    _Line(
+        "llama.cpp",
+        re.compile(
+            r"llama_kv_cache\w*: size = +[\d.]+ MiB \( *(\d+) cells, +\d+ layers, +(?:\d+/ *)?(\d+) seqs\)"
+        ),
+        lambda m: _number(m[1]) * (_number(m[2]) if "/" in m[0] else 1),
+    ),
+)

@@ -1,0 +1,82 @@
+"""Verdicts about limits and caps, each in a sentence."""
+
+from __future__ import annotations
+
+from midstream.advice.limits import LimitAdvice
+from midstream.advice.survival import Quantile, Unsupported, limit_for, needed
+
+_SHARES = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+
+
+def percent(share: float) -> str:
+    """Write a share with as many digits as it has to say: 0.1 %, 12 %, 99.9 %."""
+    per_cent = 100 * share
+    if per_cent == 0 or abs(per_cent) >= 10:
+        digits = 1 if 99 < abs(per_cent) < 100 else 0
+        return f"{per_cent:.{digits}f} %"
+    return f"{per_cent:.2g} %"
+
+
+def limit_verdict(advice: LimitAdvice) -> str:
+    """Say which limit to set, or why none can be told and what to do about it."""
+    if isinstance(advice.limit, Unsupported):
+        return _unsupported(advice, advice.limit)
+    found = advice.limit
+    sentence = (
+        f"Set max_tokens to {found.limit:,}: it cuts at most {percent(found.cut)} of answers "
+        f"({found.confidence:.0%} interval {found.low:,} to {found.high:,})"
+    )
+    today = advice.asked.most_common(1)[0][0] if advice.asked else None
+    if today is None:
+        return f"{sentence}; requests send no limit today."
+    cuts, _, _ = advice.curve.at(today)
+    if cuts is not None and cuts > found.cut:
+        return f"{sentence}; today's {today:,} cuts {percent(cuts)}, which is real work lost."
+    unused = advice.reserved.unused_share
+    spare = "" if unused is None else f", and {percent(unused)} of what is asked for is never used"
+    return f"{sentence}; today's {today:,} asks for {today - found.limit:,} tokens more{spare}."
+
+
+def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
+    wanted = f"Which limit cuts {percent(why.cut)} of answers"
+    known = (
+        ""
+        if why.low is None
+        else f" What is known: it is {why.low:,} or more ({why.confidence:.0%} interval)."
+    )
+    if why.stops_at is None:
+        everything = needed(why.cut, confidence=why.confidence)
+        return (
+            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {_rounded(why.more)} more "
+            "are needed "
+            f"(some {_rounded(everything)} in all if none is cut).{known}{_instead(advice, why)}"
+        )
+    limits = [answer.tokens for answer in advice.lengths.answers if answer.cause == "limit"]
+    remedy = (
+        f"Let requests ask for {2 * max(limits):,} for a while and ask again"
+        if limits and max(limits) >= 0.5 * why.stops_at
+        else "The longest answers were left or broke off before their end, so collect more and ask again"
+    )
+    more = f", with about {_rounded(why.more)} more answers" if why.more else ""
+    return (
+        f"{wanted} cannot be told: the data stop at {why.stops_at:,} tokens, where "
+        f"{percent(why.still_going)} of answers "
+        f"were still going. {remedy}{more}.{known}{_instead(advice, why)}"
+    )
+
+
+def _instead(advice: LimitAdvice, why: Unsupported) -> str:
+    """Say what the data do support."""
+    for share in _SHARES:
+        if share > why.cut:
+            found = limit_for(advice.curve, share)
+            if isinstance(found, Quantile):
+                interval = f"{found.low:,} to {found.high:,}"
+                return f" The data do support {percent(share)}: {found.limit:,} tokens ({interval})."
+    return ""
+
+
+def _rounded(number: int) -> str:
+    """Round up to two digits: an estimate should not look exact."""
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return f"{-(-number // unit) * unit:,}"

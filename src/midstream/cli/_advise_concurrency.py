@@ -1,0 +1,219 @@
+"""`midstream advise concurrency`: how many answers may run at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from midstream.advice.cap_search import LEVERS, Goal, GoalName, Scene, Search, candidates, search
+from midstream.advice.cap_verdict import CapAdvice, simulated_doubts
+from midstream.advice.capacity import Caps, caps
+from midstream.advice.doubts import doubts
+from midstream.advice.load import LoadError, load_of
+from midstream.cli._advise_cap_plot import plot_search
+from midstream.cli._advise_cap_show import document, show
+from midstream.cli._advise_options import NOT_ENOUGH, JsonOption, check_plot, parse_seconds, parse_share
+from midstream.cli._advise_pool import (
+    BlockOption,
+    ConfigOption,
+    KvDtypeOption,
+    LogOption,
+    MemoryOption,
+    MetricsOption,
+    ParallelOption,
+    PoolChoice,
+    PoolOption,
+    ServerOption,
+)
+from midstream.cli._errors import CliError
+from midstream.cli._http_options import HeaderOption
+from midstream.cli._journal_options import (
+    JournalOption,
+    SinceOption,
+    UntilOption,
+    WhereOption,
+    chosen_records,
+)
+from midstream.cli._simulate_plan import read_hardware
+from midstream.cli._simulate_plot import ENDINGS
+from midstream.lab.hardware import PROFILES
+
+FEW = 50
+"""Fewer streams with known lengths say too little about how long ones meet."""
+
+
+def concurrency(
+    *,
+    journal: JournalOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    where: WhereOption = None,
+    engine: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(LEVERS)}.")] = "vllm",
+    goal: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="freeze-share=1%, p99-gap=2s or throughput-given-up=10%; may be repeated.",
+            show_default="freeze-share=1%",
+        ),
+    ] = None,
+    users: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="So many ask at once. Without it: as many as did.", show_default=False
+        ),
+    ] = None,
+    as_they_came: Annotated[
+        bool, typer.Option("--as-they-came", help="Requests come when they came, however slow the server.")
+    ] = False,
+    hardware: Annotated[
+        str, typer.Option(metavar="NAME", help=f"What serves: {', '.join(PROFILES)}.")
+    ] = "l4",
+    fit: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Fit the hardware to recorded loads instead; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(metavar="N", min=20, help="Requests in each run.")] = 300,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each cap.")] = 5,
+    freeze_after: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.001, help="Silence from which a stream counts as frozen."),
+    ] = 5.0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the curve into a .png or .svg file.", show_default=False),
+    ] = None,
+    pool: PoolOption = None,
+    server: ServerOption = None,
+    metrics: MetricsOption = None,
+    log: LogOption = None,
+    model_config: ConfigOption = None,
+    memory: MemoryOption = None,
+    kv_dtype: KvDtypeOption = "auto",
+    tensor_parallel: ParallelOption = 1,
+    block_size: BlockOption = 16,
+    header: HeaderOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Choose how many answers may run at once, so that hardly any freezes.
+
+    From the size of the KV cache and the lengths in the journal: a cap under which long answers hardly ever meet
+    (never), one that the average fills (average), and the one that meets your goal in a simulation of the engine with
+    the logged lengths. Exit status: 0 advice, 1 failed, 2 wrong usage, 3 not enough data, or no cap meets the goal.
+
+    \u0008
+    The size of the KV cache from the server itself:
+      midstream advise concurrency --journal streams.db --server localhost:8000
+
+    \u0008
+    From the start-up log, with two goals and a picture:
+      midstream advise concurrency --log vllm.log --goal p99-gap=2s --goal throughput-given-up=20% --plot cap.png
+
+    \u0008
+    Before there is a server, from the model and the memory that is left:
+      midstream advise concurrency --model-config config.json --memory 4.2GiB --users 40
+    """
+    goals = [_goal(text) for text in goal or ["freeze-share=1%"]]
+    check_plot(plot, ENDINGS)
+    if engine not in LEVERS:
+        raise typer.BadParameter(
+            f"{engine} is not one of {', '.join(LEVERS)}; for an API that you do not run, "
+            "see `midstream advise flags --engine hosted`.",
+            param_hint="--engine",
+        )
+    if as_they_came and users is not None:
+        raise typer.BadParameter("give --users or --as-they-came, not both.", param_hint="--users")
+    choice = PoolChoice(
+        pool,
+        server,
+        metrics,
+        log,
+        model_config,
+        memory,
+        kv_dtype,
+        tensor_parallel,
+        block_size,
+        header,
+        engine,
+    )
+    profile = read_hardware(hardware, fit or [])
+    records = chosen_records(journal, since, until, where)
+    view = choice.view()
+    size = choice.pool_of(view)
+    if size is None:
+        raise typer.BadParameter(
+            "say how large the KV cache is: --pool, --server, --metrics, --log, or --model-config with --memory.",
+            param_hint="--pool",
+        )
+    if not records:
+        raise CliError(
+            "the journal holds no stream of that time and kind; widen --since, --until and --where"
+        )
+    try:
+        load = load_of(records)
+    except LoadError as error:
+        raise CliError(str(error)) from error
+    if len(load.requests) < FEW:
+        sys.stderr.write(
+            f"midstream: {len(load.requests)} streams with known lengths are too few to say how long ones meet; "
+            f"{FEW - len(load.requests)} more are needed\n"
+        )
+        return NOT_ENOUGH
+    limits = caps(size.tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
+    asking = None if as_they_came else users or max(2, load.usual)
+    scene = Scene(engine, size.tokens, profile, load, asking, requests, range(seeds), freeze_after)
+    found = _searched(scene, limits, goals)
+    against = doubts(records, load=load, pool_tokens=size.tokens, view=view)
+    against += simulated_doubts(found, {doubt.ground for doubt in against})
+    advised = CapAdvice(size, limits, scene, found, tuple(against))
+    if plot is not None:
+        plot_search(plot, advised)
+    if as_json:
+        json.dump(document(advised), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        show(Console(highlight=False, markup=False, emoji=False, width=_width()), advised)
+    return 0 if found.chosen is not None else NOT_ENOUGH
+
+
+def _searched(scene: Scene, limits: Caps, goals: Sequence[Goal]) -> Search:
+    """Run the simulations, with a progress bar if somebody watches."""
+    runs = (len(candidates(limits, scene.most_at_once)) + 1) * len(scene.seeds)
+    screen = Console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("Simulating", total=runs)
+        return search(scene, limits, goals, played=lambda: progress.advance(task))
+
+
+def _goal(text: str) -> Goal:
+    name, _, value = text.partition("=")
+    kinds: dict[str, GoalName] = {
+        "freeze-share": "freeze-share",
+        "p99-gap": "p99-gap",
+        "throughput-given-up": "throughput-given-up",
+    }
+    kind = kinds.get(name.strip())
+    if kind is None or not re.search(r"\d", value):
+        raise typer.BadParameter(
+            f"{text!r} is no goal; write freeze-share=1%, p99-gap=2s or throughput-given-up=10%.",
+            param_hint="--goal",
+        )
+    return Goal(
+        kind, parse_seconds(value, "--goal") if kind == "p99-gap" else parse_share(value, "--goal", zero=True)
+    )
+
+
+def _width() -> int | None:
+    return None if sys.stdout.isatty() else 120

@@ -1,0 +1,179 @@
+"""The options that tell the size of a server's KV cache, and what the server says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias, TypeVar
+
+import typer
+
+from midstream.advice.kv import DTYPES, ConfigError, kv_cache_of
+from midstream.advice.pool import Pool, PoolError, bytes_of, pool_of_log, pool_of_model, pool_of_view
+from midstream.cli._advise_options import read_text
+from midstream.cli._errors import CliError
+from midstream.cli._http_options import SERVER_TOKEN, headers_of
+from midstream.sources.scrape import ScrapeError, Scraper
+from midstream.sources.server import ENGINES, PageError, ServerView, view_of
+
+_POOL = "KV cache"
+
+PoolOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--pool", metavar="TOKENS", min=1, help="Tokens it holds.", show_default=False, rich_help_panel=_POOL
+    ),
+]
+ServerOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Ask the server's /metrics. A key: MIDSTREAM_SERVER_TOKEN.",
+        show_default=False,
+        rich_help_panel=_POOL,
+    ),
+]
+MetricsOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics", metavar="FILE", help="A saved /metrics page.", show_default=False, rich_help_panel=_POOL
+    ),
+]
+LogOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--log", metavar="FILE", help="The server's start-up log.", show_default=False, rich_help_panel=_POOL
+    ),
+]
+ConfigOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--model-config",
+        metavar="FILE",
+        help="The model's config.json, with --memory.",
+        show_default=False,
+        rich_help_panel=_POOL,
+    ),
+]
+MemoryOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="Left for the KV cache on one GPU, as in 12GiB.",
+        show_default=False,
+        rich_help_panel=_POOL,
+    ),
+]
+KvDtypeOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--kv-dtype",
+        metavar="NAME",
+        help="What the KV cache is in; auto is the model's.",
+        rich_help_panel=_POOL,
+    ),
+]
+ParallelOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--tensor-parallel",
+        metavar="N",
+        min=1,
+        help="GPUs that share the model's heads.",
+        rich_help_panel=_POOL,
+    ),
+]
+BlockOption: TypeAlias = Annotated[
+    int,
+    typer.Option("--block-size", metavar="N", min=1, help="Tokens in a block of it.", rich_help_panel=_POOL),
+]
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChoice:
+    """What the options said."""
+
+    pool: int | None
+    server: str | None
+    metrics: Path | None
+    log: Path | None
+    config: Path | None
+    memory: str | None
+    dtype: str
+    parallel: int
+    block_size: int
+    headers: list[str] | None
+    page_engine: str | None
+    """The engine that was named, if its page can be read: for pages that do not tell."""
+
+    def view(self) -> ServerView | None:
+        """Return what the server says of itself, if it was named. Raises CliError."""
+        if self.server is not None and self.metrics is not None:
+            raise typer.BadParameter("give --server or --metrics, not both.", param_hint="--metrics")
+        engine = self.page_engine if self.page_engine in ENGINES else None
+        if self.metrics is not None:
+            page = read_text(self.metrics)
+            return _or_sentence(lambda: view_of(page, engine=engine), f"{self.metrics}: this is ")
+        if self.server is None:
+            return None
+        try:
+            scraper = Scraper(self.server, engine=engine, headers=headers_of(self.headers, SERVER_TOKEN))
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.", param_hint="--server") from error
+        with scraper:
+            return _or_sentence(lambda: scraper.read().view, "")
+
+    def pool_of(self, view: ServerView | None) -> Pool | None:
+        """Return the pool by the one option that tells it, or by the server; None if nothing does. Raises CliError."""
+        named = [option for option in (self.pool, self.log, self.config) if option is not None]
+        if len(named) > 1:
+            raise typer.BadParameter("give one of --pool, --log and --model-config.", param_hint="--pool")
+        if self.pool is not None:
+            return Pool(self.pool, "as given")
+        if self.log is not None:
+            log = read_text(self.log)
+            return _or_sentence(lambda: pool_of_log(log), f"{self.log}: ")
+        if self.config is not None:
+            return self._of_model(self.config)
+        return None if view is None else _or_sentence(lambda: pool_of_view(view), "")
+
+    def _of_model(self, path: Path) -> Pool:
+        if self.memory is None:
+            raise typer.BadParameter(
+                "say how much memory is left for the KV cache, as in 12GiB.", param_hint="--memory"
+            )
+        if self.dtype != "auto" and self.dtype not in DTYPES:
+            raise typer.BadParameter(
+                f"{self.dtype} is not one of auto, {', '.join(DTYPES)}.", param_hint="--kv-dtype"
+            )
+        try:
+            left = bytes_of(self.memory)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.", param_hint="--memory") from error
+        try:
+            config = json.loads(read_text(path))
+        except ValueError as error:
+            raise CliError(f"{path} is not JSON: {error}") from error
+        if not isinstance(config, dict):
+            raise CliError(f"{path} holds no JSON object; is it the model's config.json?")
+        return _or_sentence(
+            lambda: pool_of_model(
+                kv_cache_of(config, dtype=self.dtype, tensor_parallel=self.parallel),
+                left,
+                block_size=self.block_size,
+            ),
+            f"{path}: ",
+        )
+
+
+def _or_sentence(make: Callable[[], _Made], before: str) -> _Made:
+    try:
+        return make()
+    except (ConfigError, PageError, PoolError, ScrapeError) as error:
+        raise CliError(f"{before}{error}") from error

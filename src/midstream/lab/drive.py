@@ -1,0 +1,85 @@
+"""An engine on its hardware: what clients do reaches it late, and each of its steps takes its time.
+
+The simulator drives this in virtual time and the emulator in real time; so both admit alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+
+from midstream.lab.admission import Engine, Load, Refusal, Request, Step
+from midstream.lab.hardware import HardwareProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a client did at `at_s` and the engine now knows: it asked, and may be refused, or hung up.
+
+    `was_here` says whether the engine still had the request of a client who hung up.
+    """
+
+    request: Request
+    at_s: float
+    hung_up: bool
+    refusal: Refusal | None = None
+    was_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A step in time: its tokens are out at `done_s`."""
+
+    step: Step
+    began_s: float
+    done_s: float
+
+
+class Drive:
+    """One engine, the hardware that it runs on, and what clients did that it has not heard of yet."""
+
+    def __init__(self, engine: Engine, hardware: HardwareProfile) -> None:
+        self.engine = engine
+        self.hardware = hardware
+        self._order = count()
+        self._acts: list[tuple[float, int, Request, bool]] = []
+        """A heap of (when, order, request, whether its client hangs up instead of asking)."""
+
+    @property
+    def load(self) -> Load:
+        """How full the engine is now."""
+        return self.engine.load
+
+    @property
+    def next_s(self) -> float | None:
+        """When the engine hears of a client's act again; None if nobody does anything."""
+        return self._acts[0][0] + self.hardware.latency_s if self._acts else None
+
+    def ask(self, request: Request, at_s: float) -> None:
+        """Let a client ask at that time."""
+        heappush(self._acts, (at_s, next(self._order), request, False))
+
+    def hang_up(self, request: Request, at_s: float) -> None:
+        """Let a client leave at that time."""
+        heappush(self._acts, (at_s, next(self._order), request, True))
+
+    def hear(self, now: float) -> Iterator[Heard]:
+        """Tell the engine what clients did by `now - latency_s`, one act after the other."""
+        while self._acts and self._acts[0][0] + self.hardware.latency_s <= now:
+            when, _, request, hangs_up = heappop(self._acts)
+            if hangs_up:
+                yield Heard(request, when, True, was_here=self.engine.abort(request.id))
+            else:
+                yield Heard(request, when, False, self.engine.submit(request))
+
+    def forget_hang_ups(self, is_over: Callable[[int], bool]) -> None:
+        """Drop those who would next hang up on an answer that is over: nothing would happen then."""
+        while self._acts and self._acts[0][3] and is_over(self._acts[0][2].id):
+            heappop(self._acts)
+
+    def step(self, now: float) -> Turn | None:
+        """Begin the engine's next step; None when there is nothing to do until somebody acts."""
+        step = self.engine.step()
+        return None if step is None else Turn(step, now, now + self.hardware.duration_s(step))

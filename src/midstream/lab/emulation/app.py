@@ -1,0 +1,204 @@
+"""An engine's HTTP server: its paths, its models, its answers, its metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from midstream.lab.admission import ENGINES, engine, engine_name
+from midstream.lab.admission import Request as Ask
+from midstream.lab.drive import Drive
+from midstream.lab.emulation.asked import Asked, BadRequestError, read_body
+from midstream.lab.emulation.chat import ChatWriter
+from midstream.lab.emulation.completions import CompletionWriter
+from midstream.lab.emulation.dialects import DIALECTS
+from midstream.lab.emulation.faults import Fault
+from midstream.lab.emulation.hub import Hub
+from midstream.lab.emulation.meter import Page
+from midstream.lab.emulation.meters import meter_of
+from midstream.lab.emulation.responses import ResponseWriter
+from midstream.lab.emulation.serving import Exchange, Streamed, Whole
+from midstream.lab.emulation.writing import Head, Writer
+from midstream.lab.hardware import PROFILES, HardwareProfile
+from midstream.lab.recording import PATHS, Operation
+from midstream.lab.workload import Length, generator
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+DEFAULT_MEAN, DEFAULT_SIGMA, DEFAULT_MOST = 300.0, 0.8, 4096
+
+
+def default_answer(rng: random.Random) -> int:
+    """Draw an answer as chats have them: lognormal, a median of 218 tokens, a mean of 300, at most 4,096."""
+    return max(1, min(DEFAULT_MOST, round(rng.lognormvariate(5.384, DEFAULT_SIGMA))))
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """What is emulated. `flags` are the engine's own; `speed` is how many of its seconds pass in one of ours.
+
+    Raises ValueError for an engine, a flag or a speed that there is not.
+    """
+
+    engine: str = "vllm"
+    flags: dict[str, Any] = field(default_factory=dict)
+    hardware: HardwareProfile = PROFILES["l4"]
+    model: str = "emulated"
+    speed: float = 1.0
+    answer: Length = default_answer
+    seed: int = 0
+    keep_alive_s: float | None = None
+    """Sends a comment when nothing else was sent for so long; None is the engine's own default, 0 is never."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be emulated, before anything is served."""
+        object.__setattr__(self, "engine", engine_name(self.engine))
+        engine(self.engine, **self.flags)
+        if not (math.isfinite(self.speed) and self.speed > 0):
+            raise ValueError(f"speed must be positive, got {self.speed}; 1 is as the hardware is")
+
+
+def emulator(emulated: Emulated) -> Starlette:
+    """Return the server of an engine that does not exist."""
+    return _Server(emulated).application()
+
+
+class _Server:
+    def __init__(self, emulated: Emulated) -> None:
+        kind = ENGINES[emulated.engine]
+        self._it = emulated
+        self._dialect = DIALECTS[emulated.engine]
+        flags = kind.settings(**emulated.flags)
+        built = kind.build(flags)
+        self._context = self._dialect.context(flags) or built.load.capacity
+        self._meter = meter_of(emulated.engine, emulated.model, flags, built)
+        self._hub = Hub(Drive(built, emulated.hardware), self._meter, emulated.speed)
+        self._numbers = count()
+        alive = emulated.keep_alive_s if emulated.keep_alive_s is not None else self._dialect.keep_alive_s
+        self._keep_alive_s = alive / emulated.speed if alive else None
+
+    def application(self) -> Starlette:
+        routes = [
+            Route(path, self._answer(operation), methods=["POST"])
+            for operation, path in PATHS.items()
+            if operation != "responses" or self._dialect.responses
+        ]
+        pages = [Route(path, self._page(page)) for path, page in self._meter.pages().items()]
+        return Starlette(
+            routes=[
+                *routes,
+                *pages,
+                Route("/v1/models", self._models),
+                Route("/health", lambda _: Response()),
+                Route("/version", lambda _: JSONResponse({"version": self._dialect.version})),
+            ],
+            exception_handlers={404: self._nothing_here, 405: self._nothing_here},
+        )
+
+    def _answer(self, operation: Operation) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> ASGIApp:
+            try:
+                body = json.loads(await request.body())
+                asked = read_body(body, operation, self._dialect)
+                self._check(asked)
+            except ClientDisconnect:
+                return Response()
+            except (json.JSONDecodeError, UnicodeDecodeError):
+                return self._refuse(Fault(400, "The request body is not JSON."))
+            except BadRequestError as error:
+                return self._refuse(error.fault)
+            exchange = self._exchange(asked)
+            return Streamed(exchange) if asked.stream else Whole(exchange)
+
+        return answer
+
+    def _check(self, asked: Asked) -> None:
+        """Raise BadRequestError for what the engine refuses before it looks at its memory."""
+        if self._dialect.model == "checked" and asked.model not in ("", self._it.model):
+            raise BadRequestError(f"The model `{asked.model}` does not exist.", "model", 404)
+        words = self._dialect.faults.request_too_long
+        if asked.limit is None or words is None or asked.prompt_tokens >= self._context:
+            return
+        if not self._dialect.streamed_refusals & {422} and asked.prompt_tokens + asked.limit > self._context:
+            fault = self._dialect.faults.too_long(asked.prompt_tokens, asked.limit, self._context)
+            raise BadRequestError(fault.message, fault.param)
+
+    def _exchange(self, asked: Asked) -> Exchange:
+        number = next(self._numbers)
+        model = asked.model if self._dialect.model == "echoed" and asked.model else self._it.model
+        name = f"{random.Random(f'{self._it.seed} {number}').getrandbits(64):016x}"  # noqa: S311 - a name, no secret
+        prefix = {
+            "chat": self._dialect.chat_id,
+            "text_completion": self._dialect.text_id,
+            "responses": "resp_",
+        }
+        identity = f"{prefix[asked.operation]}{name}" if self._dialect.ids else ""
+        head = Head(identity, int(time.time()), model, dict(self._dialect.chunk))
+        writers: dict[Operation, Callable[..., Writer]] = {
+            "chat": ChatWriter,
+            "text_completion": CompletionWriter,
+            "responses": ResponseWriter,
+        }
+        return Exchange(
+            hub=self._hub,
+            dialect=self._dialect,
+            asked=asked,
+            request=Ask(0, asked.prompt_tokens, self._length(asked, number), asked.limit),
+            writer=writers[asked.operation](self._dialect, asked, head),
+            context=self._context,
+            keep_alive_s=self._keep_alive_s,
+        )
+
+    def _length(self, asked: Asked, number: int) -> int | None:
+        """Return how long the answer becomes: as told, else endless, else drawn by the seed of the request."""
+        if asked.answer_tokens is not None:
+            return asked.answer_tokens
+        if asked.endless:
+            return None
+        drawn_by = f"answer {number if asked.seed is None else f'seed {asked.seed}'}"
+        return self._it.answer(generator(drawn_by, self._it.seed))
+
+    async def _models(self, _: Request) -> Response:
+        card: dict[str, Any] = {
+            "id": self._it.model,
+            "object": "model",
+            "created": 0,
+            "owned_by": self._dialect.owner,
+        }
+        if self._dialect.owner in ("vllm", "sglang"):
+            card |= {"root": self._it.model, "parent": None, "max_model_len": self._context}
+        if self._dialect.owner == "llamacpp":
+            card["meta"] = {"n_ctx_train": self._context}
+        return JSONResponse({"object": "list", "data": [card]})
+
+    def _page(self, page: Callable[[], Page]) -> Callable[[Request], Any]:
+        async def show(_: Request) -> Response:
+            self._hub.refresh()
+            kind, data = page()
+            return Response(data, media_type=kind)
+
+        return show
+
+    def _refuse(self, fault: Fault) -> Response:
+        return JSONResponse(self._dialect.faults.body(fault), status_code=fault.status)
+
+    async def _nothing_here(self, request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        if self._dialect.owner == "llamacpp":
+            return self._refuse(Fault(404, "File Not Found"))
+        if self._dialect.owner == "tgi":
+            return PlainTextResponse("", status_code=status)
+        detail = "Method Not Allowed" if status == 405 else "Not Found"
+        return JSONResponse({"detail": detail}, status_code=status)

@@ -1,0 +1,182 @@
+"""Answers one HTTP request: when its headers go out, what is streamed, and what happens when its client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from midstream.lab.admission import Reason, Refusal, Request
+from midstream.lab.emulation.answer import Answer, Broken, News, Queued, Refused, Said, Started
+from midstream.lab.emulation.asked import Asked
+from midstream.lab.emulation.dialects import Dialect
+from midstream.lab.emulation.faults import Fault
+from midstream.lab.emulation.hub import Hub
+from midstream.lab.emulation.writing import Writer
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+_BROKEN = "EngineCore encountered an issue."
+_OVERFLOW = "Context size has been exceeded."
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What it takes to answer a request."""
+
+    hub: Hub
+    dialect: Dialect
+    asked: Asked
+    request: Request
+    writer: Writer
+    context: int
+    keep_alive_s: float | None
+
+    def open(self) -> Answer:
+        """Hand the request to the engine."""
+        answer = Answer(merges=self.dialect.merges)
+        self.hub.ask(self.request, self.asked.choices, answer, fail_at=self.asked.fail_at)
+        return answer
+
+    def refusal(self, refusal: Refusal) -> Fault:
+        """Say in the engine's own words why it does not take the request."""
+        faults = self.dialect.faults
+        if refusal.status in (429, 503):
+            return Fault(refusal.status, faults.busy)
+        return faults.too_long(self.asked.prompt_tokens, self._limit_at_fault(), self.context)
+
+    def failure(self) -> Fault:
+        """Say in the engine's own words why it gave up."""
+        # What ends llama.cpp's answers in the middle is its memory, and nothing else.
+        return Fault(500, _OVERFLOW if self.dialect.owner == "llamacpp" else _BROKEN)
+
+    def _limit_at_fault(self) -> int | None:
+        return None if self.asked.prompt_tokens >= self.context else self.asked.limit
+
+
+class Streamed:
+    """A streamed answer, as an ASGI application."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._it = exchange
+        self._began = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what comes, until the answer is over or the client is gone."""
+        async with _opened(self._it, receive) as answer:
+            await self._play(answer, send)
+
+    async def _play(self, answer: Answer, send: Send) -> None:
+        writer = self._it.writer
+        while not writer.finished():
+            patience_s = self._it.keep_alive_s if self._began else None
+            news = await answer.take(patience_s)
+            if answer.left:
+                return
+            if not news:
+                await self._send(send, self._it.dialect.keep_alive)
+                continue
+            for position, each in enumerate(news):
+                if isinstance(each, Refused | Broken):
+                    await self._fail(each, send)
+                    return
+                data = await self._frames(each, send)
+                # What came together leaves together only where the server merges; tokens stay apart.
+                if data:
+                    await self._send(send, data, last=writer.finished() and position == len(news) - 1)
+
+    async def _frames(self, news: News, send: Send) -> bytes:
+        at = self._it.dialect.headers_at
+        if isinstance(news, Said):
+            await self._begin(send)
+            return self._it.writer.said(news)
+        if isinstance(news, Queued):
+            opening = self._it.writer.queued()
+            if at == "queued" or opening:
+                await self._begin(send)
+            return opening
+        if isinstance(news, Started) and at == "started":
+            await self._begin(send)
+        return b""
+
+    async def _begin(self, send: Send) -> None:
+        if not self._began:
+            self._began = True
+            headers = [(name.encode(), value.encode()) for name, value in self._it.dialect.headers.items()]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _send(self, send: Send, data: bytes, *, last: bool = False) -> None:
+        await send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    async def _fail(self, news: Refused | Broken, send: Send) -> None:
+        it = self._it
+        fault = it.refusal(news.refusal) if isinstance(news, Refused) else it.failure()
+        if not self._began and fault.status not in it.dialect.streamed_refusals:
+            await send_json(send, fault.status, it.dialect.faults.body(fault))
+            return
+        if isinstance(news, Broken) and it.dialect.on_failure == "break":
+            return  # uvicorn cuts the connection of an answer that was not brought to its end
+        await self._begin(send)
+        done = isinstance(news, Refused) or it.dialect.on_failure == "event and done"
+        await self._send(send, it.writer.failed(it.dialect.faults.event(fault), done=done), last=True)
+
+
+class Whole:
+    """An answer in one piece, as an ASGI application."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._it = exchange
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Wait for the whole answer, and send it."""
+        async with _opened(self._it, receive) as answer:
+            await self._collect(answer, send)
+
+    async def _collect(self, answer: Answer, send: Send) -> None:
+        counts: dict[int, int] = {}
+        reasons: dict[int, Reason] = {}
+        while len(reasons) < self._it.asked.choices:
+            news = await answer.take()
+            if answer.left:
+                return
+            for each in news:
+                if isinstance(each, Said):
+                    counts[each.choice] = counts.get(each.choice, 0) + each.tokens
+                    if each.reason is not None:
+                        reasons[each.choice] = each.reason
+                elif isinstance(each, Refused | Broken):
+                    it = self._it
+                    fault = it.refusal(each.refusal) if isinstance(each, Refused) else it.failure()
+                    await send_json(send, fault.status, it.dialect.faults.body(fault))
+                    return
+        await send_json(send, 200, self._it.writer.whole(reasons, counts))
+
+
+@asynccontextmanager
+async def _opened(exchange: Exchange, receive: Receive) -> AsyncIterator[Answer]:
+    """Hand the request to the engine, and see to it that the engine forgets it when nobody waits any more."""
+    answer = exchange.open()
+    gone = asyncio.ensure_future(_disconnected(receive))
+    gone.add_done_callback(lambda _: answer.leave())
+    try:
+        yield answer
+    finally:
+        gone.cancel()
+        exchange.hub.hang_up(answer)
+
+
+async def send_json(send: Send, status: int, body: object) -> None:
+    """Send a JSON document."""
+    data = json.dumps(body).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": data})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,71 @@
+"""Two sets of streams side by side: before a change and after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from midstream._model import Settings, StreamRecord
+from midstream.advice._compare_sides import side_of_records
+from midstream.advice._compare_words import verdict
+from midstream.advice.compare import Goal, compare
+from midstream.report.numbers import counted, few_or_percent, interval, seconds
+from midstream.report.section import Section
+from midstream.report.silences import Series, exceedance
+from midstream.report.summary import Summary, summarise
+from midstream.report.tables import Row, Table
+from midstream.report.threshold import threshold_of
+
+NAMES = ("before", "after")
+
+_ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
+    ("streams", lambda s: f"{s.streams:,}"),
+    ("a silence could be seen in", lambda s: f"{s.gap.count:,}"),
+    ("froze", lambda s: counted(s.froze)),
+    ("share, with 95 % confidence", lambda s: interval(s.froze)),
+    ("frozen for each stream", lambda s: seconds(s.frozen_s / s.froze.total if s.froze.total else None)),
+    ("longest silence, p50", lambda s: seconds(s.gap.p50)),
+    ("longest silence, p95", lambda s: seconds(s.gap.p95)),
+    ("longest silence, p99", lambda s: seconds(s.gap.p99)),
+    ("longest silence, worst", lambda s: seconds(s.gap.max)),
+    ("first content, p50", lambda s: seconds(s.first_content.p50)),
+    ("first content, p95", lambda s: seconds(s.first_content.p95)),
+    ("completed", lambda s: f"{s.outcomes.get('completed', 0):,}"),
+    ("ended by length", lambda s: few_or_percent(s.length)),
+    ("hit the limit", lambda s: few_or_percent(s.limit_hits)),
+)
+
+
+def side_by_side(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> Table:
+    """Return the table of both."""
+    summaries = [summarise(records) for records in (before, after)]
+    few = [name for name, each in zip(NAMES, summaries, strict=True) if 0 < each.gap.count < 100]
+    return Table(
+        title="Before and after",
+        by="",
+        columns=NAMES,
+        rows=tuple(Row(name, tuple(cell(each) for each in summaries)) for name, cell in _ROWS),
+        notes=(
+            *((f"Of fewer than 100 streams ({', '.join(few)}), the p99 is the longest.",) if few else ()),
+        ),
+    )
+
+
+def judged(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> str:
+    """Say in a sentence whether the change did good, as `midstream compare` does."""
+    freeze_after_s = threshold_of([*before, *after]).value_s or Settings().freeze_after_s or 5.0
+    one, other = (side_of_records(records, freeze_after_s) for records in (before, after))
+    return verdict(compare(one, other), Goal())
+
+
+def section(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> Section:
+    """Return the part of the page about both."""
+    series = [Series(name, records) for name, records in zip(NAMES, (before, after), strict=True)]
+    figure = exceedance(series, threshold_of([*before, *after]))
+    if figure is not None:
+        figure = figure.renamed("before-after")
+    return Section(
+        "Before and after",
+        sentences=(judged(before, after), "The intervals behind it shows `midstream compare`."),
+        figures=() if figure is None else (figure,),
+        tables=(side_by_side(before, after),),
+    )

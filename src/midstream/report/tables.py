@@ -1,0 +1,194 @@
+"""The tables of a report, in words and numbers: the same for the terminal and for the page. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from midstream._model import Outcome
+from midstream.report.grouping import Grouping
+from midstream.report.numbers import ABSENT, counted, few_or_percent, interval, percent, plural, seconds
+from midstream.report.summary import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: the name of what it is about, and its cells."""
+
+    name: str
+    cells: tuple[str, ...]
+    frozen: bool = False
+    total: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its title, the head of the first column and of the others, its rows, and what must be known of it."""
+
+    title: str
+    by: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    head: str
+    cell: Callable[[Summary], str]
+
+
+def tables(grouping: Grouping) -> tuple[Table, ...]:
+    """Return everything there is to say of streams that were told apart by one thing."""
+    total = grouping.total
+    shown = [
+        _table("Longest silence of each stream", grouping, _SILENCES, _silence_notes(total)),
+        _table("Freezes", grouping, _FREEZES, _freeze_notes(total)),
+        _table("Answers", grouping, _answers(total), ()),
+        _table("Limits", grouping, _LIMITS, _limit_notes(total)),
+    ]
+    if total.freezes or total.hidden:
+        shown.insert(2, _table("Whose silence", grouping, _whose(total), _whose_notes(total)))
+    return tuple(shown)
+
+
+def _table(title: str, grouping: Grouping, columns: Sequence[_Column], notes: Sequence[str]) -> Table:
+    def row(name: str, summary: Summary, *, total: bool = False) -> Row:
+        cells = tuple(column.cell(summary) for column in columns)
+        return Row(name, cells, frozen=bool(summary.freezes) and not total, total=total)
+
+    rows = [row(group.name, group.summary) for group in grouping.groups]
+    if grouping.rest is not None:
+        rows.append(row(f"{grouping.left_out:,} others", grouping.rest))
+    if len(rows) > 1:
+        rows.append(row("all", grouping.total, total=True))
+    return Table(
+        title,
+        grouping.by,
+        tuple(column.head for column in columns),
+        tuple(rows),
+        tuple(note for note in notes if note),
+    )
+
+
+def _silence_notes(total: Summary) -> list[str]:
+    without = total.streams - total.froze.total
+    parts = [
+        f"{total.buffered:,} that came in one burst, which hides any silence" if total.buffered else "",
+        f"{without - total.buffered:,} with fewer than two pieces of output"
+        if without > total.buffered
+        else "",
+    ]
+    return [
+        f"Left out, since no silence can be seen in them: {' and '.join(filter(None, parts))}."
+        if without
+        else "",
+        "The p99 of fewer than 100 streams is the longest of them." if 0 < total.gap.count < 100 else "",
+    ]
+
+
+def _freeze_notes(total: Summary) -> list[str]:
+    return [
+        "share: of all streams like these, with 95 % confidence; after the share of those seen, if they are 30 or more."
+        if total.froze.total
+        else "",
+        f"{plural(total.never_ended, 'stream')} ended in a freeze: how long it would have lasted is not known."
+        if total.never_ended
+        else "",
+    ]
+
+
+def _whose(total: Summary) -> list[_Column]:
+    columns = [_Column("hidden", lambda s: f"{s.hidden:,}"), _Column("shared", lambda s: counted(s.shared))]
+    # Most servers do not count tokens on every chunk, and then nothing can be told apart.
+    if _told(total):
+        columns += [_Column(word, partial(_suspected, word)) for word in ("stall", "withheld", "unknown")]
+    return columns
+
+
+def _whose_notes(total: Summary) -> list[str]:
+    return [
+        "hidden: the server froze, and the program was busy and did not wait; these are not among the freezes."
+        if total.hidden
+        else "",
+        "shared: the server's other streams were silent, too." if total.shared.count else "",
+        "stall, withheld: nothing was made, or it was made and held back; of the streams that froze, by their longest "
+        "silence."
+        if _told(total)
+        else "Whether output was not made or held back is unknown: it takes a server that counts tokens on every chunk."
+        if total.froze.count
+        else "",
+    ]
+
+
+def _answers(total: Summary) -> list[_Column]:
+    return [
+        _Column("first\ncontent\np50", lambda s: seconds(s.first_content.p50)),
+        _Column("\np95", lambda s: seconds(s.first_content.p95)),
+        *(
+            _Column(outcome.value, partial(_outcomes, outcome.value))
+            for outcome in Outcome
+            if outcome.value in total.outcomes
+        ),
+    ]
+
+
+def _limit_notes(total: Summary) -> list[str]:
+    unfinished = total.streams - total.finished
+    return [
+        f"{plural(unfinished, 'stream')} did not finish, and {'is' if unfinished == 1 else 'are'} not among those that "
+        "ended by length."
+        if unfinished
+        else "",
+        f"{plural(total.length_without_limit, 'answer')} ended by length without a limit in the request: at the "
+        "server's own, or at the end of the context."
+        if total.length_without_limit
+        else "",
+        "The server reported no usage in full, so how much of the limits was used is unknown."
+        if total.limits and not total.limit_used.count
+        else "",
+    ]
+
+
+def _told(total: Summary) -> bool:
+    return "stall" in total.suspected or "withheld" in total.suspected
+
+
+def _suspected(word: str, summary: Summary) -> str:
+    return f"{summary.suspected.get(word, 0):,} of {summary.froze.count:,}" if summary.froze.count else ABSENT
+
+
+def _outcomes(word: str, summary: Summary) -> str:
+    return f"{summary.outcomes.get(word, 0):,}"
+
+
+def _tokens(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:,.0f}"
+
+
+_SILENCES = (
+    _Column("streams", lambda s: f"{s.streams:,}"),
+    _Column("seen in", lambda s: f"{s.gap.count:,}"),
+    _Column("p50", lambda s: seconds(s.gap.p50)),
+    _Column("p95", lambda s: seconds(s.gap.p95)),
+    _Column("p99", lambda s: seconds(s.gap.p99)),
+    _Column("worst", lambda s: seconds(s.gap.max)),
+)
+_FREEZES = (
+    _Column("froze", lambda s: counted(s.froze)),
+    _Column("share", lambda s: interval(s.froze)),
+    _Column("freezes", lambda s: f"{s.freezes:,}" if s.froze.total else ABSENT),
+    _Column("time\nfrozen", lambda s: seconds(s.frozen_s) if s.froze.total else ABSENT),
+    _Column("never\nended", lambda s: f"{s.never_ended:,}" if s.froze.total else ABSENT),
+)
+_LIMITS = (
+    _Column("finished", lambda s: f"{s.finished:,}"),
+    _Column("by\nlength", lambda s: few_or_percent(s.length)),
+    _Column("hit\nlimit", lambda s: few_or_percent(s.limit_hits)),
+    _Column("with\nlimit", lambda s: f"{s.limits:,}"),
+    _Column("limit\nused\np50", lambda s: percent(s.limit_used.p50)),
+    _Column("\np95", lambda s: percent(s.limit_used.p95)),
+    _Column("tokens\np50", lambda s: _tokens(s.output_tokens.p50)),
+    _Column("\np95", lambda s: _tokens(s.output_tokens.p95)),
+)

@@ -1,0 +1,1 @@
+"""Where numbers come from: a journal, any Prometheus-compatible API, a server's own `/metrics`."""

@@ -1,0 +1,121 @@
+"""PromQL for what a fleet's streams did in a span of time. Pure: text in, text out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from midstream._instruments import (
+    ADDRESS,
+    MODEL,
+    OPERATION,
+    OUTCOME,
+    PORT,
+    PROVIDER,
+    Metric,
+    prometheus_label,
+    prometheus_name,
+)
+from midstream.sources.select import SelectionError
+
+ATTRIBUTES: Mapping[str, str] = {
+    "model": MODEL,
+    "server": ADDRESS,
+    "port": PORT,
+    "operation": OPERATION,
+    "provider": PROVIDER,
+    "outcome": OUTCOME,
+}
+"""What people call our attributes in a condition."""
+
+ALL_OURS = '{__name__=~"stream[._].+|gen_ai[._]client[._].+"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """How a server writes one of our metrics: its name, whether it keeps OTel's dots, whether it has buckets."""
+
+    name: str
+    dotted: bool
+    native: bool = False
+
+    def label(self, attribute: str) -> str:
+        """Return the name of an attribute's label, quoted where PromQL wants it."""
+        if self.dotted and "." in attribute:
+            return json.dumps(attribute)
+        return prometheus_label(attribute)
+
+    def label_of(self, attribute: str) -> str:
+        """Return the name of an attribute's label as a result has it."""
+        return attribute if self.dotted else prometheus_label(attribute)
+
+    def select(self, part: str = "", matchers: Iterable[str] = ()) -> str:
+        """Select the series of a part of it: `_bucket`, `_sum`, `_count`, or all."""
+        inside = ", ".join((f"__name__={json.dumps(self.name + part)}", *matchers))
+        return f"{{{inside}}}"
+
+
+def named(metric: Metric, names: frozenset[str]) -> Named | None:
+    """Find how the server writes the metric among the names that it has; None if it has no such metric.
+
+    A scrape and the default translation of OTLP give `stream_max_gap_seconds`; the other translations leave the unit
+    out, or the dots in. A histogram without `_bucket` is a native one.
+    """
+    plain = metric.name.replace(".", "_")
+    suffixed = prometheus_name(metric)
+    for name, dotted in (
+        (suffixed, False),
+        (plain, False),
+        (metric.name + suffixed.removeprefix(plain), True),
+        (metric.name, True),
+    ):
+        if metric.kind != "histogram" and name in names:
+            return Named(name, dotted)
+        if metric.kind == "histogram" and f"{name}_bucket" in names:
+            return Named(name, dotted)
+        if metric.kind == "histogram" and name in names:
+            return Named(name, dotted, native=True)
+    return None
+
+
+def matchers(named_: Named, where: Sequence[str]) -> list[str]:
+    """Turn conditions, as a journal takes them, into matchers. Raises SelectionError."""
+    found = []
+    for text in where:
+        matched = re.fullmatch(r"\s*([^=!\s]+)\s*(!?=)\s*(.*?)\s*", text)
+        if matched is None or not matched[3]:
+            raise SelectionError(
+                f"{text!r} is not NAME=VALUE; write model=..., or a label such as team=search"
+            )
+        name, operator, value = matched.groups()
+        label = named_.label(ATTRIBUTES.get(name, name))
+        found.append(f"{label}{operator}{json.dumps(value, ensure_ascii=False)}")
+    return found
+
+
+def grown(selector: str, seconds: float, *, native: bool = False) -> str:
+    """Write how much a counter grew in a window, series by series.
+
+    `increase()` guesses what happened before its first sample and after its last one, and loses the first value of a
+    series that was born in the window, which for a short-lived process is all there is. So where a series was never
+    reset, it is what it says at the end less what it said at the beginning, or all of it if it was not there.
+    """
+    window = f"[{_duration(seconds)}]"
+    now, then = f"last_over_time({selector}{window})", f"{selector} offset {_duration(seconds)}"
+    steady = f"resets({selector}{window}) == 0"
+    if native:
+        # Prometheus 2 has neither last_over_time() for native histograms, nor can they be subtracted and compared.
+        return f"((({selector} unless {then}) and {steady}) or increase({selector}{window}))"
+    born = f"(({now} unless {then}) and {steady})"
+    return f"({born} or (({now} - {then} >= 0) and {steady}) or increase({selector}{window}))"
+
+
+def summed(expression: str, by: Iterable[str]) -> str:
+    """Write the sum of an expression's series by these labels."""
+    return f"sum by ({', '.join(by)}) ({expression})"
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1, round(seconds * 1000))}ms"

@@ -1,0 +1,116 @@
+"""Whether a freeze goes with an eviction that the server counted. Pure.
+
+When a counter moves, by engine: vLLM counts a preemption with the request's next output. With asynchronous scheduling,
+its default, that is the token still on its way, so at the beginning of the freeze; without it, the one that ends the
+freeze. SGLang counts a retraction when it makes it. TGI's passes are counted when they are queued, so at the
+beginning. TensorRT-LLM shows who is paused while they are.
+
+What is counted between two readings happened somewhere between them, so a match is as sharp as the readings are
+close together. SLACK_S allows for the rest: the way of a chunk to the client, and of a page to us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from midstream.sources._engines import ENGINES
+from midstream.sources.watching import Between
+
+SLACK_S = 0.5
+
+Place: TypeAlias = Literal["start", "end", "during", "none", "unknown", "never"]
+"""Where in a freeze the eviction was counted. never: the engine has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What the server counted around one freeze. Seconds are from the freeze's beginning, negative before it."""
+
+    place: Place
+    evictions: float | None = None
+    earliest_s: float | None = None
+    latest_s: float | None = None
+    chance: float | None = None
+    """How probable it is that a freeze at any other moment would have begun or ended with an eviction as well."""
+
+
+def match(start: float, end: float, history: Sequence[Between], engine: str) -> Match:
+    """Find the eviction that a freeze from `start` to `end`, in Unix seconds, goes with.
+
+    `history` is what happened between all readings, in order. An eviction at the beginning wins over one at the
+    end, and that over one in between, which is rather another stream's.
+    """
+    if engine == "llamacpp":
+        return Match("never")
+    places: list[tuple[Place, float, float]] = [("start", start - SLACK_S, start + SLACK_S)]
+    if engine in ("vllm", "trtllm"):
+        places += [("end", end - SLACK_S, end + SLACK_S), ("during", start, end)]
+    counted = [each for each in history if each.evictions.value]
+    by_chance = chance(history, tries=1 if len(places) == 1 else 2)
+    for place, low, high in places:
+        found = [each for each in counted if each.since < high and each.until > low]
+        if found:
+            centre = end if place == "end" else start
+            nearest = min(found, key=lambda each: abs((each.since + each.until) / 2 - centre))
+            return Match(
+                place,
+                nearest.evictions.value,
+                nearest.since - start,
+                nearest.until - start,
+                by_chance,
+            )
+    last = end if len(places) > 1 else start
+    known = _covered(start - SLACK_S, last + SLACK_S, history)
+    return Match("none" if known else "unknown", chance=by_chance if known else None)
+
+
+def chance(history: Iterable[Between], tries: int = 1) -> float | None:
+    """Return how probable it is that one of so many moments of the watched time lies at an eviction."""
+    watched = matched = 0.0
+    reach = float("-inf")
+    for each in history:
+        if each.evictions.value is None:
+            continue
+        watched += each.until - each.since
+        if each.evictions.value:
+            low = max(reach, each.since - SLACK_S)
+            reach = max(reach, each.until + SLACK_S)
+            matched += max(0.0, reach - low)
+    return 1 - (1 - min(1.0, matched / watched)) ** tries if watched > 0 else None
+
+
+def _covered(low: float, high: float, history: Sequence[Between]) -> bool:
+    """Return whether it is known throughout that nothing was counted."""
+    reached = low
+    for each in history:
+        if each.evictions.value is not None and each.since <= reached < each.until:
+            reached = each.until
+    return reached >= high
+
+
+def sentence(found: Match, length_s: float, engine: str, *, ended: bool = True) -> str:
+    """Say it: what a freeze of `length_s` seconds goes with. `ended` is False if the stream ended in it."""
+    word = ENGINES[engine].eviction
+    freeze = f"a freeze of {length_s:.1f} s"
+    if found.place == "never":
+        return f"{freeze}; {ENGINES[engine].title} never evicts, so look elsewhere"
+    if found.place == "unknown":
+        return f"{freeze}; the server's page was not read in its time, so whether there was a {word} is not known"
+    if found.place == "none" and not ended and engine == "vllm":
+        return f"{freeze} in which the stream ended; vLLM does not count a {word} of a request that is given up in it"
+    if found.place == "none":
+        return f"{freeze} without any {word} in its time: look for another cause"
+    plural = ENGINES[engine].eviction_plural
+    many = f"a {word}" if found.evictions == 1 else f"{found.evictions:.0f} {plural}"
+    early, late = found.earliest_s or 0.0, found.latest_s or 0.0
+    if found.place == "during":
+        return f"{freeze}; {many} came while it lasted, but not when it began: rather of another stream"
+    if found.place == "end":
+        return (
+            f"{freeze} that ended with {many}, which vLLM counts then if its scheduling is not asynchronous"
+        )
+    if late <= 0:
+        return f"{freeze} that began {-late:.1f} to {-early:.1f} s after {many}"
+    return f"{freeze} that began within {max(-early, late):.1f} s of {many}"

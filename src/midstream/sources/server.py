@@ -1,0 +1,104 @@
+"""What a server's own `/metrics` page says: which engine it is, what runs and waits, and how full its memory is.
+
+    view = view_of(text, content_type)
+    view.engine, view.running.value, view.pool_tokens.value
+
+Pure: the page is an argument, and `scrape` gets it. A number that cannot be read is None with the reason, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from midstream.sources._engines import ENGINES, Engine
+from midstream.sources._page import Page, PageError, Reading, page_of
+from midstream.sources._server_view import ServerView
+from midstream.sources._trtllm import iterations_of, view_of_iterations
+
+__all__ = ["ENGINES", "NothingYetError", "PageError", "Reading", "ServerView", "view_of"]
+
+
+class NothingYetError(PageError):
+    """The page is one of metrics, and holds none."""
+
+
+_OTHERS: Mapping[str, str] = {
+    "litellm_": "the page of a LiteLLM proxy; give the address of the engine behind it",
+    "stream_max_gap": "midstream's own page, of a client; give the address of the server",
+    "prometheus_tsdb_": "Prometheus' own page; give the address of the model's server",
+    "node_": "the page of a node exporter; give the address of the model's server",
+    "DCGM_": "the page of a GPU exporter; give the address of the model's server",
+    "envoy_": "the page of a proxy; give the address of the engine behind it",
+    "nginx_": "the page of a proxy; give the address of the engine behind it",
+    "ray_": "a page of Ray; give the address of the engine's own /metrics",
+}
+"""What else may answer at an address that somebody took for an engine's."""
+
+
+def view_of(text: str, content_type: str = "", *, engine: str | None = None) -> ServerView:
+    """Read a page. `engine` is a key of ENGINES: which one is meant where the page names none, or several.
+
+    TensorRT-LLM's list of iterations in JSON is read, too. Raises PageError if this is no page of an engine that
+    is known, or of several at once; NothingYetError if it holds nothing at all.
+    """
+    start = text.lstrip()[:200].lower()
+    if start.startswith(("<!doctype", "<html", "<?xml")) or "text/html" in content_type:
+        raise PageError("a web page and not metrics; check host, port and path")
+    if start.startswith(("[", "{")):
+        iterations = iterations_of(text)
+        if iterations is None:
+            raise PageError("JSON, but not the iterations that TensorRT-LLM tells at /metrics")
+        return view_of_iterations(iterations)
+    page = page_of(text, content_type)
+    found = [each for each in ENGINES.values() if any(page.has(prefix) for prefix in each.prefixes)]
+    if len(found) == 1:
+        return _view(found[0], page)
+    if engine is not None:
+        return _view(ENGINES[engine], page)
+    if found:
+        titles = " and ".join(each.title for each in found)
+        raise PageError(f"the page of {titles} at once; say with --engine which of them is meant")
+    raise _unknown(page)
+
+
+def _unknown(page: Page) -> PageError:
+    if not page.samples:
+        return NothingYetError(
+            "a page without any metric; SGLang's is so until its first request: send one, or say with --engine "
+            "which engine it is"
+        )
+    what = next((what for prefix, what in _OTHERS.items() if page.has(prefix)), None)
+    return PageError(
+        what
+        or "a page of metrics, but none of vLLM, SGLang, TGI, TensorRT-LLM or llama.cpp; "
+        "vLLM shows none of its own with --disable-log-stats"
+    )
+
+
+def _view(engine: Engine, page: Page) -> ServerView:
+    names = {
+        sample.labels[label]
+        for name, samples in page.samples.items()
+        if name.startswith(engine.prefixes)
+        for sample in samples
+        for label in ("model_name", "model")
+        if sample.labels.get(label)
+    }
+    started = page.named("process_start_time_seconds")
+    usage = engine.kv_usage(page)
+    if usage.value is not None and usage.value > 1.01:
+        usage = Reading(None, f"it says that {usage.value:g} of its KV cache is in use, which cannot be")
+    return ServerView(
+        engine=engine.key,
+        title=engine.title,
+        models=tuple(sorted(names)),
+        running=engine.running(page),
+        waiting=engine.waiting(page),
+        kv_usage=usage,
+        evictions=engine.evictions(page),
+        evicted_now=engine.evicted_now(page),
+        generated=engine.generated(page),
+        pool_tokens=engine.pool(page),
+        started_at=started[0].value if started else None,
+        notes=engine.notes,
+    )

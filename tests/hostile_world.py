@@ -1,0 +1,331 @@
+"""One client and its callers, in a world of its own: bare or monitored, sync or async, driven step by step.
+
+Two worlds that are told the same must answer the same. What the caller of each stream lived through is noted beside it,
+so that the record can be held against it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from openai import AsyncOpenAI, OpenAI
+
+from harness import settled
+from hostile_wire import Act, Answer, Network, now
+from midstream.testing import Collected, ManualClock, collect, http_library
+
+OVER = (StopIteration, StopAsyncIteration)
+
+
+@dataclass
+class Lived:
+    """What the caller of one stream lived through, on the clock of its world."""
+
+    started: float
+    waited: float = 0.0
+    chunks: int = 0
+    first_chunk: float | None = None
+    last_event: float = 0.0
+    ended_by: BaseException | type[BaseException] | str | None = None
+    asked: bool = False
+    disturbed: bool = False
+    """Somebody else was at the stream as well: whose wait was whose cannot be told from here."""
+
+
+class Handle:
+    """What a caller holds of one call."""
+
+    def __init__(self, model: str, how: str, lived: Lived) -> None:
+        self.model = model
+        self.how = how
+        self.lived = lived
+        self.made = False
+        self.manager: Any = None
+        self.raw: Any = None
+        self.lines: Any = None
+        self.stream: Any = None
+
+
+class World:
+    """A client, its network, and the streams that its callers hold."""
+
+    def __init__(self, kind: str, *, monitored: bool, socket: str, provider: Any = None, **settings: Any) -> None:
+        self.kind = kind
+        self.clock = ManualClock()
+        self.network = Network(kind, self.clock, socket)
+        self.loop = asyncio.new_event_loop() if kind == "async" else None
+        self.noise: list[str] = []
+        self.held: dict[int, Handle] = {}
+        self.past: list[Handle] = []
+        self.streams = 0
+        http = http_library()
+        options: dict[str, Any] = {
+            "api_key": "k",
+            "base_url": "http://server.test/v1",
+            "max_retries": 1,
+            "timeout": http.Timeout(60.0),
+        }
+        if kind == "sync":
+            self.client: Any = OpenAI(http_client=http.Client(transport=self.network.transport), **options)
+        else:
+            self.client = AsyncOpenAI(http_client=http.AsyncClient(transport=self.network.transport), **options)
+        self.seen: Collected | None = None
+        if monitored:
+            self.seen = collect(self.client, clock=self.clock, meter_provider=provider, **settings)
+        if self.loop is not None:
+            self.loop.set_exception_handler(lambda _, context: self.noise.append(_noise(context.get("exception"))))
+
+    # What callers do
+
+    def do(self, act: Callable[[World], Awaitable[Any]]) -> Any:
+        """Let a caller do something; tell what came of it, in a form that two worlds can be compared by."""
+        with self._listening():
+            try:
+                came = self._run(act(self))
+            except BaseException as exc:
+                return _raised(exc)
+            return _came(came)
+
+    def settle(self) -> None:
+        """Let everything that was left behind come to its end."""
+        for _ in range(2):
+            gc.collect()
+            if self.loop is not None:
+                with self._listening():
+                    self._run(_turns())
+
+    def close(self) -> None:
+        """Close the client and the loop."""
+        with self._listening():
+            self._run(settled(self.client.close()))
+            if self.loop is not None:
+                self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+                self.loop.close()
+
+    def _run(self, coroutine: Any) -> Any:
+        return now(coroutine) if self.loop is None else self.loop.run_until_complete(coroutine)
+
+    @contextmanager
+    def _listening(self) -> Any:
+        before = sys.unraisablehook
+        sys.unraisablehook = lambda unraisable: self.noise.append(_noise(unraisable.exc_value))
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+
+    async def open(self, number: int, how: str, api: str, answers: tuple[Answer, ...]) -> None:
+        """Ask for a stream in one of the ways there are."""
+        model = f"m{len(self.past)}"
+        handle = Handle(model, how, Lived(self.clock.now))
+        self.past.append(handle)
+        self.network.answers = list(answers)
+        resource, request = _ask(self.client, api, model)
+        if how == "create":
+            handle.stream = await settled(resource.create(**request, stream=True))
+        elif how == "raw":
+            handle.raw = await settled(resource.with_raw_response.create(**request, stream=True))
+        elif how == "streaming":
+            handle.manager = resource.with_streaming_response.create(**request, stream=True)
+            handle.raw = await _enter(handle.manager)
+        else:
+            if api == "chat" and not hasattr(resource, "stream"):
+                resource = self.client.beta.chat.completions
+            handle.manager = resource.stream(**request)
+            handle.stream = await _enter(handle.manager)
+        self.held[number] = handle
+        self._made(handle)
+
+    async def parse(self, number: int) -> str:
+        """Make a stream of a raw response, or get the one made before."""
+        handle = self.held[number]
+        again = handle.stream is not None
+        stream = await settled(handle.raw.parse())
+        if again:
+            return f"the same: {stream is handle.stream}"
+        handle.stream = stream
+        self._made(handle)
+        return type(stream).__name__
+
+    async def line(self, number: int) -> Any:
+        """Read a line of a raw response, past every stream."""
+        handle = self.held[number]
+        if handle.lines is None:
+            handle.lines = handle.raw.iter_lines()
+        handle.lived.disturbed = True
+        return await _next(handle.lines)
+
+    async def step(self, number: int) -> Any:
+        """Ask for the next chunk."""
+        handle = self.held[number]
+        return await self._wait(handle, lambda: _next(handle.stream))
+
+    async def through(self, number: int, count: int) -> list[Any]:
+        """Read so many chunks in a loop of its own and leave it; 0 reads to the end."""
+        handle = self.held[number]
+        found: list[Any] = []
+        loop = aiter(handle.stream) if hasattr(handle.stream, "__aiter__") else iter(handle.stream)
+        while count == 0 or len(found) < count:
+            try:
+                found.append(await self._wait(handle, lambda: _next(loop)))
+            except OVER:
+                break
+        return found
+
+    async def close_stream(self, number: int, name: str) -> None:
+        """Close the stream, under any name that it has for that."""
+        handle = self.held[number]
+        close = getattr(handle.stream, name)
+        self._left(handle)
+        await settled(close())
+
+    async def close_response(self, number: int) -> None:
+        """Close the HTTP response below the stream, or before there is one."""
+        handle = self.held[number]
+        handle.lived.disturbed |= handle.stream is None
+        self._left(handle)
+        response = handle.raw.http_response if handle.raw is not None else _response_of(handle.stream)
+        await settled(response.aclose() if self.loop is not None else response.close())
+
+    async def leave(self, number: int, exc: BaseException | None) -> Any:
+        """Leave the `with` block around the stream, by an exception or not."""
+        handle = self.held[number]
+        manager = handle.stream if handle.manager is None else handle.manager
+        self._left(handle, exc)
+        if exc is None:
+            return await _exit(manager, None)
+        try:
+            raise type(exc)(*exc.args)
+        except BaseException as raised:
+            return await _exit(manager, raised)
+
+    async def drop(self, number: int) -> None:
+        """Let go of everything."""
+        handle = self.held.pop(number)
+        handle.manager = handle.raw = handle.lines = handle.stream = None
+
+    def disturb(self, number: int) -> None:
+        """Have somebody else at the stream when the answer says so."""
+
+        async def close() -> None:
+            handle = self.held.get(number)
+            if handle is not None and handle.stream is not None:
+                handle.lived.disturbed = True
+                await self._quietly(settled(handle.stream.close()))
+
+        async def read() -> None:
+            handle = self.held.get(number)
+            if handle is not None and handle.stream is not None:
+                handle.lived.disturbed = True
+                await self._quietly(_next(handle.stream))
+
+        async def look() -> None:
+            if self.seen is not None:
+                self.seen.streams()
+
+        self.network.meanwhile = {Act.CLOSE: close, Act.READ: read, Act.LOOK: look}
+
+    async def _quietly(self, act: Awaitable[Any]) -> None:
+        try:
+            await act
+        except Exception as exc:
+            self.noise.append(_noise(exc))
+
+    # What they lived through
+
+    def _made(self, handle: Handle) -> None:
+        if handle.stream is not None:
+            self.streams += 1
+            handle.made = True
+            handle.lived.last_event = self.clock.now
+            handle.lived.waited = self.clock.now - handle.lived.started
+
+    async def _wait(self, handle: Handle, ask: Callable[[], Awaitable[Any]]) -> Any:
+        lived, began = handle.lived, self.clock.now
+        if lived.ended_by is not None:
+            return await ask()
+        lived.asked = True
+        try:
+            chunk = await ask()
+        except BaseException as exc:
+            lived.ended_by = type(exc)
+            raise
+        else:
+            lived.chunks += 1
+            if lived.first_chunk is None:
+                lived.first_chunk = self.clock.now
+        finally:
+            if lived.ended_by is None or isinstance(lived.ended_by, type):
+                lived.waited += self.clock.now - began
+                lived.last_event = self.clock.now
+        return chunk
+
+    def _left(self, handle: Handle, exc: BaseException | None = None) -> None:
+        lived = handle.lived
+        if handle.stream is not None and lived.ended_by is None:
+            lived.ended_by = "left" if exc is None or isinstance(exc, (Exception, GeneratorExit)) else "cancelled"
+            lived.last_event = self.clock.now
+
+
+def _ask(client: Any, api: str, model: str) -> tuple[Any, dict[str, Any]]:
+    if api == "chat":
+        return client.chat.completions, {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+    if api == "completions":
+        return client.completions, {"model": model, "prompt": "hi"}
+    return client.responses, {"model": model, "input": "hi"}
+
+
+async def _next(stream: Any) -> Any:
+    if hasattr(stream, "__anext__"):
+        return await stream.__anext__()
+    try:
+        return next(stream)
+    except StopIteration:
+        raise StopAsyncIteration from None  # no coroutine lets a StopIteration pass
+
+
+async def _enter(manager: Any) -> Any:
+    if hasattr(manager, "__aenter__"):
+        return await manager.__aenter__()
+    return manager.__enter__()
+
+
+async def _exit(manager: Any, exc: BaseException | None) -> Any:
+    told = (None, None, None) if exc is None else (type(exc), exc, exc.__traceback__)
+    if hasattr(manager, "__aexit__"):
+        return await manager.__aexit__(*told)
+    return manager.__exit__(*told)
+
+
+def _response_of(stream: Any) -> Any:
+    return stream.response if hasattr(stream, "response") else stream._response
+
+
+async def _turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def _came(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_came(item) for item in value]
+    return (type(value).__module__, type(value).__qualname__, repr(value))
+
+
+def _raised(exc: BaseException | None) -> Any:
+    """An exception as the caller can see it, with those that it came from."""
+    if exc is None:
+        return None
+    told = [f"{type(exc).__module__}.{type(exc).__qualname__}", repr(exc.args), str(exc)]
+    told += [repr(getattr(exc, name, None)) for name in ("code", "param", "type", "body", "status_code")]
+    return ("raised", *told, _raised(exc.__cause__), _raised(exc.__context__), exc.__suppress_context__)
+
+
+def _noise(exc: BaseException | None) -> str:
+    return f"{type(exc).__name__}: {exc}"
