@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from midstream._attribution import Attribution
 from midstream._chunks import NOTHING, TEXT
+from midstream._heartbeat import Heartbeat
 from midstream._model import Call
 from midstream._session import Session, Signal
 from midstream._silence import SHARP_S, SMALL, Silence
@@ -203,6 +204,52 @@ def test_slow_thread_that_reads_what_lay_there_has_not_caught_up() -> None:
     assert attribution.hidden(1.0) == [(pytest.approx(100.5, abs=0.002), pytest.approx(3.0, abs=0.2))]
 
 
+class SteadyLoop(Heartbeat):
+    """A loop that is never blocked."""
+
+    def __init__(self) -> None:
+        pass
+
+    def blocked_at(self, now: float) -> bool:
+        return False
+
+    def blocked_since(self, now: float) -> float | None:
+        return None
+
+
+@pytest.mark.parametrize("pulse", [None, SteadyLoop()], ids=["sync", "async"])
+@pytest.mark.parametrize("slow", [0.0001, 0.004])
+@pytest.mark.parametrize("burst", [1, 3])
+def test_silence_goes_on_for_whoever_reads_what_lay_there_and_then_waits(
+    pulse: Heartbeat | None, slow: float, burst: int
+) -> None:
+    """Busy from 0.5 to 2 s, silent from 1 to 3 s: he waited for half of it, however slowly he read what lay there."""
+    clock = ManualClock(100.0)
+    kernel = Kernel(clock)
+    attribution = Attribution(1.1, WireClock(kernel, clock), pulse)
+    session = Session(Call("chat", "openai", "host", 80, "m", clock(), 0.0), clock(), 1.1)
+    sent = [100.0 + 0.05 * n for n in range(1, 21)] + [103.0 + 0.0001 * n for n in range(burst)]
+
+    def until(moment: float) -> None:
+        while clock() < moment - 1e-9:
+            clock.advance(min(0.01, moment - clock()))
+            kernel.pieces += [(at, 160) for at in sent if kernel.pieces[-1][0] < at <= clock()]
+            attribution.look(session, clock())
+
+    for number, came in enumerate(sent[:21], 1):
+        session.wait(clock())
+        until(max(came, clock() + slow))
+        blocked = 0.0
+        if clock() - session.last_event >= attribution.long_s:
+            blocked = attribution.waited(session, clock(), spoke=True)
+        session.chunk(TEXT, clock(), blocked)
+        until(102.0 if number == 10 else clock())
+    attribution.ending(session, clock())
+
+    assert attribution.hidden(1.1) == [(pytest.approx(101.0, abs=0.02), pytest.approx(2.0, abs=0.03))]
+    assert attribution.wire_gap(session.max_gap) == pytest.approx(2.0, abs=0.03)
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["word", "word", "ping"]),
@@ -252,7 +299,9 @@ def test_each_silence_is_one_freeze_or_one_hidden_freeze_and_never_both(
             freezes += 1
         waited += wait
         if what == "word":
-            assume(abs(waited - 1.0) > 1e-6 and abs(comes - silence_from - 1.0) > 0.002)  # the kernel counts in ms
+            assume(
+                abs(waited - 1.0) > 1e-6 and abs(comes - silence_from - 1.0) > 0.002
+            )  # the kernel counts in ms
             if number and waited >= 1.0:
                 expected += 1
             elif number and comes - silence_from >= 1.0:

@@ -61,8 +61,10 @@ class Attribution:
         )  # None: the wait is for the first output, and no silence of an answer
         if self._wire is not None and last_content is not None and now - last_content >= self.candidate_s:
             arrival = self._arrival(session, self._wire, arrival, blocked=blocked_from is not None, now=now)
-            if spoke:
-                self._waited(session, max(arrival, wait_from), caught_up=blocked_from is None)
+            if arrival <= wait_from:
+                pass  # what he got lay there when he asked: he has waited out nothing
+            elif spoke:
+                self._waited(session, arrival, caught_up=blocked_from is None)
             elif blocked_from is None:
                 self._silence.goes_on(last_content)
         if session.frozen and session.freeze_after_s is not None:
@@ -179,8 +181,10 @@ class Attribution:
         last = self._silence.last
         if last is None or session.caught_up <= last.at:
             return
-        if sample is not None and sample.received <= last.received:
-            return  # nothing has come: he read what lay there, and the wait was his own slowness
+        if sample is not None:
+            pieces = sample.segments - last.segments
+            if pieces <= 0 or (pieces == 1 and sample.last_data_at > session.caught_up + SHARP_S):
+                return  # nothing had come by then: he read what lay there, and waited for his own slowness
         # A ping that was read ends no silence: only output does, or the finish.
         if session.in_tail or (session.last_content is not None and session.last_content > last.at):
             self._silence.caught_up(in_answer=not session.in_tail)
@@ -205,9 +209,9 @@ class Attribution:
         gap = session.open_gap(now)
         if gap < self.candidate_s:
             return now + self.candidate_s - gap
-        if self._silence.last is None or (
-            self._pulse is None and now - self._silence.last.at > self.candidate_s
-        ):
+        last = self._silence.last
+        stale = last is None or session.caught_up > last.at
+        if stale or (self._pulse is None and last is not None and now - last.at > self.candidate_s):
             self._sample(session, now, nothing_new=True)
         # A loop may block in the middle of a wait, and then somebody must look in its place.
         return now + (BEAT_S if self._pulse is not None else self.candidate_s)
