@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import accuracy, journal, overhead, reality, writeup
+from benchmarks import accuracy, coverage, journal, overhead, reality, writeup
 
 for title, main, arguments in (
     ("What it costs", overhead.main, []),
@@ -13,7 +13,11 @@ for title, main, arguments in (
 ):
     print(f"\n{title}\n", flush=True)
     main(arguments)
-for title, module in (("The lab against a real server", reality), ("The lab against the write-up", writeup)):
+for title, module in (
+    ("How often the advised limit is right", coverage),
+    ("The lab against a real server", reality),
+    ("The lab against the write-up", writeup),
+):
     print(f"\n{title}\n", flush=True)
     module.main()
 sys.exit(0)

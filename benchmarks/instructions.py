@@ -9,6 +9,7 @@ valgrind reads short and long streams, bare and monitored, and is told by its pa
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import re
 import shutil
@@ -57,20 +58,27 @@ def missing() -> str | None:
 
 def serve(chunks: int) -> None:
     """Read one stream for each line on standard input, such as `sync monitored short`, and answer with a line."""
-    clients = {
-        (kind, how, length): overhead.client(
-            kind, overhead.body(SHORT if length == "short" else chunks), monitored=how == "monitored"
+    opens = {
+        (kind, how, length): overhead.opening(
+            overhead.client(
+                kind, overhead.body(SHORT if length == "short" else chunks), monitored=how == "monitored"
+            )
         )
         for kind in ("sync", "async")
         for how in ("bare", "monitored")
         for length in ("short", "long")
     }
+    loop = asyncio.new_event_loop()
     print("ready", flush=True)
     for line in sys.stdin:
         kind, how, length, times = line.split()
         for _ in range(int(times)):
-            overhead.read(kind, clients[kind, how, length])
+            if kind == "sync":
+                overhead.read(opens[kind, how, length])
+            else:
+                loop.run_until_complete(overhead.aread(opens[kind, how, length]))
         print("done", flush=True)
+    loop.close()
 
 
 class Process:
@@ -130,6 +138,7 @@ class Process:
             ["callgrind_control", self._prefix, *arguments, str(self._child.pid)],
             check=True,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
 
 
@@ -173,7 +182,9 @@ def measure(chunks: int, streams: int) -> dict[str, tuple[Counted, Counted]]:
                     got[how, "long"] = process.count(kind, how, "long", 1)
                 more = chunks - SHORT
                 per_stream = {how: got[how, "short"].per(streams, NOTHING) for how in ("bare", "monitored")}
-                per_chunk = {how: got[how, "long"].per(more, per_stream[how]) for how in ("bare", "monitored")}
+                per_chunk = {
+                    how: got[how, "long"].per(more, per_stream[how]) for how in ("bare", "monitored")
+                }
                 result[f"{kind}, a chunk"] = (
                     per_chunk["bare"],
                     per_chunk["monitored"].per(1, per_chunk["bare"]),

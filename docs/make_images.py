@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import re
+import threading
+from collections import deque
 from functools import partial
 from pathlib import Path
 
+import make_report_image
 from rich.console import Console, Group
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from midstream import setup
+from midstream.cli._demo_crowd import Load, Members, crowd
 from midstream.cli._demo_live import frame, latest
-from midstream.cli._demo_load import Load, Plan
-from midstream.cli.demo import FILE, FREEZE_AFTER_S
+from midstream.cli._demo_story import first_act
 from midstream.lab.apart import serve_apart
-from midstream.lab.library import read_recordings
-from midstream.lab.observed import read_load
-from midstream.lab.replay import replayer
+from midstream.lab.emulation import emulator
 
 IMAGES = Path(__file__).with_name("images")
 COLUMNS = 100
@@ -26,13 +25,17 @@ EVERY_S = 0.05
 
 
 def main() -> None:
-    """Run the demo once, and draw it as it was at the worst moment."""
-    plan = Plan(read_load(FILE), 1.0, FREEZE_AFTER_S)
-    with (
-        setup(otlp=False, prometheus=0) as metrics,
-        serve_apart(partial(replayer, read_recordings([FILE]))) as base_url,
-    ):
-        picture = asyncio.run(_worst(plan, base_url, metrics.prometheus_url or ""))
+    """Make them all."""
+    demo()
+    make_report_image.main()
+
+
+def demo() -> None:
+    """Run the demo's first act, and draw it as it was at the worst moment."""
+    act = first_act(1.0)
+    with crowd() as members, serve_apart(partial(emulator, act.emulated)) as base_url:
+        news = latest()
+        picture = _worst(Load(act, news.append), news, members, base_url)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(picture)
     drawn = console.export_svg(title="midstream demo", theme=SVG_EXPORT_THEME, unique_id="midstream-demo")
@@ -40,18 +43,16 @@ def main() -> None:
     (IMAGES / "demo.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL))
 
 
-async def _worst(plan: Plan, base_url: str, metrics_url: str) -> Group:
+def _worst(load: Load, news: deque[str], members: Members, base_url: str) -> Group:
     """Return the picture in which most streams are frozen, and for the longest time."""
-    news = latest()
-    load = Load(plan, base_url, metrics_url, news.append)
-    run = asyncio.create_task(load.run())
+    run = threading.Thread(target=load.run, args=(members, base_url))
+    run.start()
     worst, picture = (0, 0.0), frame(load, news)
-    while not run.done():
-        await asyncio.wait([run], timeout=EVERY_S)
+    while run.is_alive():
+        run.join(EVERY_S)
         silences = [row.silent_s or 0.0 for row in load.rows() if row.state == "FROZEN"]
         if worst < (len(silences), sum(silences)):
             worst, picture = (len(silences), sum(silences)), frame(load, news)
-    await run
     return picture
 
 

@@ -99,10 +99,10 @@ class Network:
         self.socket = socket
         if kind == "sync":
             self.transport = http.HTTPTransport(verify=False)
-            self.pool = self.core.ConnectionPool(network_backend=_backend(self))
+            self.pool = self.core.ConnectionPool(max_connections=None, network_backend=_backend(self))
         else:
             self.transport = http.AsyncHTTPTransport(verify=False)
-            self.pool = self.core.AsyncConnectionPool(network_backend=_async_backend(self))
+            self.pool = self.core.AsyncConnectionPool(max_connections=None, network_backend=_async_backend(self))
         self.transport._pool = self.pool
 
     def state(self) -> Any:

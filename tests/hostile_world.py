@@ -188,7 +188,6 @@ class World:
     async def close_response(self, number: int) -> None:
         """Close the HTTP response below the stream, or before there is one."""
         handle = self.held[number]
-        handle.lived.disturbed |= handle.stream is None
         self._left(handle)
         response = handle.raw.http_response if handle.raw is not None else _response_of(handle.stream)
         await settled(response.aclose() if self.loop is not None else response.close())
@@ -268,6 +267,7 @@ class World:
 
     def _left(self, handle: Handle, exc: BaseException | None = None) -> None:
         lived = handle.lived
+        lived.disturbed |= handle.stream is None  # left before there was anything to read
         if handle.stream is not None and lived.ended_by is None:
             lived.ended_by = "left" if exc is None or isinstance(exc, (Exception, GeneratorExit)) else "cancelled"
             lived.last_event = self.clock.now

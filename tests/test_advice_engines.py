@@ -14,9 +14,10 @@ import pytest
 from midstream._model import Outcome, StreamRecord
 from midstream.advice.client_side import async_program, threaded_program
 from midstream.advice.doubts import doubts
-from midstream.advice.engines import FLAGS, Flag, Situation, flags_for, version_of
+from midstream.advice.engines import FLAGS, flags_for
 from midstream.advice.load import load_of
 from midstream.advice.reserving import RESERVING
+from midstream.advice.situation import Flag, Situation, version_of
 from midstream.lab.admission import ENGINES
 from midstream.sources.server import view_of
 from records import a_record
@@ -75,12 +76,12 @@ def test_vllms_watermark_is_a_trap_where_it_exists() -> None:
         ({"kv_usage": 0.97, "waiting": 3.0}, None),
     ],
 )
-def test_sglangs_conservativeness_follows_its_metrics(seen: dict[str, float], flag: str | None) -> None:
+def test_sglangs_conservativeness_follows_its_metrics(seen: dict[str, Any], flag: str | None) -> None:
     """Up when it retracts often, down when it holds back; and nothing is said if nothing is known."""
     assert texts("sglang", Situation(cap=12, **seen)) == [
         "--max-running-requests 12",
         *([flag] if flag else []),
-    ]  # type: ignore[arg-type]
+    ]
 
 
 def test_tgis_two_limits_are_told_apart() -> None:

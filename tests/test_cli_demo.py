@@ -18,7 +18,7 @@ from rich.console import Console
 
 from midstream.cli import main
 from midstream.cli._demo_live import Timeline
-from midstream.cli._demo_story import first_act
+from midstream.cli._demo_story import ANSWERS, first_act
 from waiting import until
 
 # A shell that starts a job in the background makes it ignore Ctrl-C; this program never does.
@@ -111,45 +111,31 @@ def test_it_says_at_once_what_is_emulated(done: subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("stream", [6, 7, 8])
-def test_a_freeze_is_told_when_it_begins_and_when_it_ends(
-    stream: int, done: subprocess.CompletedProcess[str]
-) -> None:
-    """Without a terminal there is a line for each event, in their order."""
-    first_act_, _, _ = done.stderr.partition("The same load")
-    events = [line.split("  ")[-1] for line in first_act_.splitlines() if f"stream {stream} " in line]
-    froze = next(number for number, event in enumerate(events) if " froze: silent for 0." in event)
-    assert any(" goes on after " in event for event in events[froze + 1 :])
-    assert f"stream {stream} ended: completed after " in events[-1]
+def test_a_freeze_is_told_when_it_begins_and_when_it_ends(done: subprocess.CompletedProcess[str]) -> None:
+    """Without a terminal there is a line for each event, in their order; who freezes is whoever came last."""
+    overload, _, _ = done.stderr.partition("The same load")
+    frozen = set(re.findall(r"stream (\d) froze: silent for 0\.\d\d s so far", overload))
+    assert len(frozen) >= 3
+    for stream in frozen:
+        events = [line.split("  ")[-1] for line in overload.splitlines() if f"stream {stream} " in line]
+        froze = next(number for number, event in enumerate(events) if " froze: " in event)
+        assert any(" goes on after " in event for event in events[froze + 1 :])
+        assert f"stream {stream} ended: completed after " in events[-1]
 
 
-@pytest.mark.parametrize(
-    ("stream", "tokens", "least_s", "most_s"),
-    [
-        (1, 720, 0.0, 1.0),
-        (2, 740, 0.0, 1.0),
-        (3, 700, 0.0, 1.0),
-        (4, 760, 0.0, 1.0),
-        (5, 620, 0.2, 1.6),
-        (6, 680, 0.7, 2.5),
-        (7, 640, 1.3, 3.2),
-        (8, 660, 1.5, 3.4),
-    ],
-)
-def test_every_stream_has_its_record(
-    stream: int, tokens: int, least_s: float, most_s: float, done: subprocess.CompletedProcess[str]
-) -> None:
+def test_every_stream_has_its_record(done: subprocess.CompletedProcess[str]) -> None:
     """Simulated at true pace, the longest gaps are 0.1 to 0.6 s, and 2.6, 5.1, 8.3 and 9.0 s; here a quarter."""
-    row = re.search(
-        rf"^ +{stream} +(\d\.\d\d) s +(\d\.\d\d) s at \d\.\d s +(\d+) +completed +stop +{tokens}/1024  .*■",
+    rows = re.findall(
+        r"^ +(\d) +(\d\.\d\d) s +(\d\.\d\d) s at \d\.\d s +(\d+) +completed +stop +(\d+)/1024  .*■",
         done.stdout,
         re.MULTILINE,
     )
-    assert row is not None, done.stdout
-    first_content_s, gap_s, freezes = float(row[1]), float(row[2]), int(row[3])
-    assert first_content_s < 2
-    assert least_s < gap_s < most_s
-    assert freezes >= (stream >= 6)
+    assert [(int(row[0]), int(row[4])) for row in rows] == list(enumerate(ANSWERS, start=1))
+    assert all(float(row[1]) < 2 for row in rows)
+    gaps = sorted(float(row[2]) for row in rows)
+    assert 1.2 < gaps[-1] < 4
+    assert gaps[3] < 1
+    assert sum(int(row[3]) > 0 for row in rows) >= 3
 
 
 def test_the_advice_follows_from_what_was_seen(done: subprocess.CompletedProcess[str]) -> None:

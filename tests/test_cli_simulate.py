@@ -1,6 +1,7 @@
 """`midstream simulate`, as its users run it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -214,3 +215,24 @@ def test_nothing_heavy_is_imported_without_a_plot() -> None:
     command = [sys.executable, "-c", program, "simulate", "--requests", "3"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_recorded_load_can_be_shifted_at_random(capsys: pytest.CaptureFixture[str]) -> None:
+    """Over several seeds each figure shows its range, and who was evicted in how many of them."""
+    loads = Path(__file__).parent / "recordings" / "load"
+    arguments = ("--hardware", "vllm-cpu", "--workload-from", loads / "over8.jsonl", "--num-gpu-blocks", "28")
+    out = printed(capsys, *arguments, "--block-size", "128", "--jitter", "0.015", "--seeds", "8")
+    assert re.search(r"^ +7 evicted .* 8\.\d\d s \(8\.\d\d to 8\.\d\d\) +8\.11 s ", out, re.MULTILINE)
+    assert re.search(
+        r"^4( to 5)? evictions; 21\.\d s( \(.*\))? in all, recorded 22\.2 s\.", out, re.MULTILINE
+    )
+
+
+def test_only_recorded_calls_can_be_shifted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are random already."""
+    assert "only the calls of --workload-from can be shifted" in refused(capsys, "--jitter", "0.1")
+
+
+def test_an_engine_goes_by_the_names_that_people_give_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """TensorRT-LLM's is long."""
+    assert printed(capsys, "--engine", "tensorrt-llm", "--requests", "5").startswith("trtllm on l4")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from waiting import until
 STEADY = HardwareProfile("steady", 0.02, 0.0, 0.0, 0.0)
 """Slow enough for a second stream to come while the first is at its beginning."""
 
-POOLS = {
+POOLS: dict[str, dict[str, Any]] = {
     "vllm": {"num_gpu_blocks": 33, "block_size": 4},
     "sglang": {"max_total_tokens": 132, "schedule_conservativeness": 0.05},
     "tgi": {"max_batch_total_tokens": 4000},
@@ -31,6 +32,7 @@ BODY = {
     "model": "emulated",
     "messages": [],
     "stream": True,
+    "max_tokens": 95,
     "emulate": {"prompt_tokens": 10, "answer_tokens": 90},
 }
 CHAT = "/v1/chat/completions"
@@ -84,7 +86,7 @@ def test_midstream_reads_them_as_it_reads_the_real_ones(
 
 def test_all_names_of_the_vllm_page_are_those_of_a_real_one() -> None:
     """Every series and every label stands on the page that was recorded, or is of this version."""
-    real = (Path(__file__).parent / "recordings" / "vllm_metrics.txt").read_text()
+    real = (Path(__file__).parent / "emulated" / "vllm_metrics.txt").read_text()
     with emulating("vllm") as server:
         overload(server, 1)
         page = server.page()[2]
@@ -156,7 +158,7 @@ def test_tensorrt_llms_gauges_are_renewed_by_requests_that_complete() -> None:
     slow = HardwareProfile("slow", 0.02, 0.0, 0.0, 0.0)
     with emulating("trtllm", hardware=slow) as server:
         connection = server.begin(CHAT, BODY)
-        until(lambda: len(json.loads(server.page()[2])) > 2)
+        until(lambda: json.loads(server.page()[2]))
         assert view(server, "/prometheus/metrics").running.value == 0
         connection.getresponse().read()
         connection.close()

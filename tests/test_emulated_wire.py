@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emulating import QUICK, Server, emulating
+from emulating import QUICK, Server, Told, emulating
 from midstream.lab.hardware import HardwareProfile
 from waiting import until
 
@@ -274,7 +274,8 @@ def test_a_prompt_that_is_too_long_is_refused_in_the_engines_words(
         "trtllm": "max_seq_len",
         "llamacpp": "ctx_size",
     }
-    with emulating(engine, **{flags[engine]: 100}) as server:
+    only: dict[str, Any] = {flags[engine]: 100}
+    with emulating(engine, **only) as server:
         told = server.chat(3, emulate={"prompt_tokens": 200})
     assert told.status == status
     error = told.json.get("error", told.json)
@@ -384,29 +385,36 @@ def test_when_llamacpps_memory_runs_out_all_streams_fail_together() -> None:
         assert not told.is_done
 
 
-def test_a_full_queue_is_a_503_before_vllms_stream() -> None:
-    """One runs, one waits, and a third has no place; SGLang says the same in the stream, under HTTP 200."""
-    body = {"model": "emulated", "messages": [], "stream": True, "emulate": {"answer_tokens": 400}}
-    for engine, flags, status in (
+@pytest.mark.parametrize(
+    ("engine", "flags", "status"),
+    [
         ("vllm", {"max_num_seqs": 1, "max_num_queued_reqs": 1}, 503),
         ("sglang", {"max_running_requests": 1, "max_queued_requests": 1}, 200),
-    ):
-        with emulating(engine, **flags) as server:
-            waiting = []
-            for running in (1, 2):
-                waiting.append(server.begin("/v1/chat/completions", body))
-                name = "vllm:num_requests_waiting{" if engine == "vllm" else "sglang:num_queue_reqs{"
-                expected = "1.0" if running == 2 else "0.0"
-                if engine == "vllm":
-                    until(lambda n=name, e=expected, s=server: _value(s, n) == e)
-            if engine == "sglang":
-                waiting[0].getresponse()
-            told = server.chat(3)
-            for connection in waiting:
-                connection.close()
-        assert told.status == status
-        error = told.json["error"] if status == 503 else told.chunks[0]["error"]
-        assert error["code"] == 503
+    ],
+)
+def test_a_full_queue_is_a_503(engine: str, flags: dict[str, Any], status: int) -> None:
+    """One runs, one waits, a third has no place: before vLLM's stream, and in SGLang's, under HTTP 200."""
+    body = {"model": "emulated", "messages": [], "stream": True, "emulate": {"answer_tokens": 400}}
+    with emulating(engine, **flags) as server:
+        first = server.begin("/v1/chat/completions", body)
+        answer = first.getresponse()
+        answer.read1(1)  # it runs
+        second = server.begin("/v1/chat/completions", body)
+        refused: list[Told] = []
+
+        def third_is_refused() -> bool:
+            told = server.chat(3) if not refused else refused[0]
+            if "503" in told.rest + "".join(event for _, event in told.events):
+                refused.append(told)
+            return bool(refused)
+
+        until(third_is_refused)
+        for connection in (first, second):
+            connection.close()
+        answer.close()
+    assert refused[0].status == status
+    error = refused[0].json["error"] if status == 503 else refused[0].chunks[0]["error"]
+    assert error["code"] == 503
 
 
 def _value(server: Server, name: str) -> str:
@@ -485,11 +493,12 @@ def test_answers_in_one_piece_hold_all_of_it(engine: str, operation: str, server
     if (engine, operation) == ("tgi", "responses"):
         return
     more = {"model": "emulated", "emulate": {"answer_tokens": 5}}
-    path, body = {
+    asked: dict[str, tuple[str, dict[str, Any]]] = {
         "chat": ("/v1/chat/completions", {"messages": []}),
         "text": ("/v1/completions", {"prompt": "x"}),
         "responses": ("/v1/responses", {"input": "x"}),
-    }[operation]
+    }
+    path, body = asked[operation]
     told = servers[engine].ask(path, {**body, **more})
     assert told.status == 200
     if operation == "responses":

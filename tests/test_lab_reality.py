@@ -1,16 +1,20 @@
 """The simulator against a real vLLM: fitted to two loads without freezes, it must predict a third with four."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from midstream.lab.admission import engine
 from midstream.lab.fitting import fit_profile
 from midstream.lab.hardware import HardwareProfile
 from midstream.lab.observed import ObservedLoad, ObservedStream, read_load
 from midstream.lab.prediction import predict, workload_of
 from midstream.lab.recording import RecordingError
 from midstream.lab.results import RunResult
+from midstream.lab.simulator import simulate
+from midstream.lab.workload import Workload, delayed
 
 LOADS = Path(__file__).parent / "recordings" / "load"
 
@@ -73,6 +77,50 @@ def test_each_freeze_is_about_as_long_as_the_real_one(over8: RunResult) -> None:
         assert predicted is not None
         assert predicted >= 2.0
         assert predicted == pytest.approx(real[number], abs=1.0)
+
+
+def jittered(hardware: HardwareProfile, tries: int = 30) -> list[RunResult]:
+    """Return predictions in which each call comes up to 15 ms later, at random."""
+    calls = workload_of(read_load(LOADS / "over8.jsonl"))
+    return [
+        simulate(
+            engine("vllm", num_gpu_blocks=28, block_size=128),
+            delayed(calls, 0.015, seed),
+            hardware,
+            freeze_after_s=2.0,
+        )
+        for seed in range(tries)
+    ]
+
+
+@pytest.mark.parametrize(("stream", "recorded_s"), [(5, 4.94), (6, 7.64), (7, 8.11)])
+def test_the_long_freezes_do_not_hang_on_milliseconds(
+    stream: int, recorded_s: float, hardware: HardwareProfile
+) -> None:
+    """Whenever within 15 ms the calls come, each is within 15 % of the recorded one."""
+    gaps = [run.requests[stream].longest_gap_s for run in jittered(hardware)]
+    assert all(gap == pytest.approx(recorded_s, rel=0.15) for gap in gaps)
+
+
+def test_the_shortest_freeze_does(hardware: HardwareProfile) -> None:
+    """There are four or five evictions; the last freeze falls on stream 4 or on stream 3, for 2.0 to 2.5 s."""
+    runs = jittered(hardware)
+    assert {run.evictions for run in runs} == {4, 5}
+    fourth = [max(run.requests[3].longest_gap_s or 0, run.requests[4].longest_gap_s or 0) for run in runs]
+    assert 1.9 < min(fourth) <= max(fourth) < 2.6
+    assert len({run.requests[4].evictions for run in runs}) == 2
+
+
+def test_of_calls_as_they_were_meant_every_freeze_is_within_15_percent(hardware: HardwareProfile) -> None:
+    """The client of the recording was held up for 0.1 s; 50 ms apart, its calls would have frozen so."""
+    calls = tuple(
+        replace(call, at_s=0.05 * number)
+        for number, call in enumerate(workload_of(read_load(LOADS / "over8.jsonl")).calls)
+    )
+    run = simulate(engine("vllm", num_gpu_blocks=28, block_size=128), Workload(calls), hardware)
+    gaps = [request.longest_gap_s for request in run.requests[4:]]
+    assert run.evictions == 4
+    assert gaps == pytest.approx([2.56, 4.94, 7.64, 8.11], rel=0.15)
 
 
 def test_the_wall_time_is_predicted_within_15_percent(over8: RunResult) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import traceback
+from contextlib import suppress
 from types import TracebackType
 
 log = logging.getLogger("midstream")
@@ -16,14 +18,35 @@ _said: set[str] = set()
 def trouble(part: str, exc: BaseException, result: str = "your stream is unaffected") -> None:
     """Report that a part of midstream failed: its name and the class of the exception, once for each part.
 
-    The exception's message is left out, since it might quote what a user wrote; the traceback is at DEBUG.
+    The exception's message is left out, since it might quote what a user wrote; where it happened is at DEBUG.
     """
     if RAISE:
         raise exc
-    if part not in _said:
-        _said.add(part)
-        log.warning("midstream: the %s failed with %s; %s", part, type(exc).__name__, result)
-    log.debug("midstream: %s", part, exc_info=exc)
+    with suppress(Exception):  # a log handler may fail as well, and the caller's stream goes on all the same
+        if part not in _said:
+            _said.add(part)
+            log.warning("midstream: the %s failed with %s; %s", part, type(exc).__name__, result)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("midstream: the %s failed\n%s", part, place_of(exc))
+
+
+def place_of(exc: BaseException) -> str:
+    """Where an exception was raised, from the outermost call inwards, and its class, and those of its causes.
+
+    A traceback would quote messages, and what collects errors would take the variables of its frames as well: prompts
+    and answers among them. So there are files, lines and functions here, and nothing of what they worked on.
+    """
+    found = [
+        f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n'
+        for frame in traceback.extract_tb(exc.__traceback__)
+    ]
+    classes = [type(exc).__name__]
+    seen, cause = {id(exc)}, exc.__cause__ or exc.__context__
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        classes.append(type(cause).__name__)
+        cause = cause.__cause__ or cause.__context__
+    return "".join(found) + " from ".join(classes)
 
 
 class Guard:

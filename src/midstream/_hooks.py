@@ -9,8 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
+
+from midstream._guard import place_of
 
 PATIENCE_S = 0.05
 LINGER_S = 0.5
@@ -123,9 +126,12 @@ class HookRunner:
             return True
 
     def _say(self, key: str, message: str, exc: BaseException | None = None) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            log.warning("midstream: %s", message, exc_info=exc if log.isEnabledFor(logging.DEBUG) else None)
+        with suppress(Exception):  # a log handler may fail as well
+            if key not in self._said:
+                self._said.add(key)
+                log.warning("midstream: %s", message)
+            if exc is not None and log.isEnabledFor(logging.DEBUG):
+                log.debug("midstream: a hook failed\n%s", place_of(exc))
 
 
 def _nothing(_value: object) -> None:

@@ -119,11 +119,7 @@ def test_a_native_histogram_is_read_as_it_is(server: str) -> None:
         total = source.fleet(now - 60, now, by=("gen_ai.request.model",)).total
 
     assert total.max_gap is not None
-    assert total.max_gap.buckets == (
-        Bucket(0.25, 0.5, pytest.approx(61)),
-        Bucket(1.0, 2.0, pytest.approx(30)),
-        Bucket(8.0, 16.0, pytest.approx(10)),
-    )
+    assert total.max_gap.buckets == (Bucket(0.25, 0.5, 61.0), Bucket(1.0, 2.0, 30.0), Bucket(8.0, 16.0, 10.0))
     assert total.max_gap.total == pytest.approx(153.3)
     assert total.max_gap.share_above(5.0) == pytest.approx((10 / 101, 10 / 101))
     assert total.freezes is None
@@ -136,7 +132,7 @@ def test_a_fleet_of_native_histograms_is_a_side_of_a_comparison(server: str) -> 
         fleet = source.fleet(now - 60, now)
 
     side = side_of_fleet(fleet, 5.0)
-    assert (side.judged, side.froze) == (pytest.approx(101), pytest.approx(10))
+    assert (side.judged, side.froze) == (101, 10)
     assert sum(piece.streams for piece in fleet.slices) == pytest.approx(101, rel=0.3)
     with pytest.raises(ValueError, match=r"no bound at 1\.5 s"):
         side_of_fleet(fleet, 1.5)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from midstream._model import StreamRecord
-from midstream.advice.compare import Side
+from midstream.advice._comparison import Side
 from midstream.sources.fleet import Fleet, Histogram, Slice
 
 SLICES = 40

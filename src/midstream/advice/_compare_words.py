@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from midstream.advice.compare import Comparison, Goal, Measure
+from midstream.advice._comparison import Comparison, Goal, Measure
 
 
 def verdict(comparison: Comparison, goal: Goal) -> str:

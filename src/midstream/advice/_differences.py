@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from midstream.advice.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
-    from midstream.advice.compare import Distribution
+    from midstream.advice._comparison import Distribution
     from midstream.sources.fleet import Slice
 
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)

@@ -79,7 +79,9 @@ def cut_off_of(summary: Summary) -> float:
     """
     ended = summary.ended or {}
     natural = ("stop", "tool_calls")
-    early = sum(count for (outcome, reason), count in ended.items() if outcome != "completed" or reason not in natural)
+    early = sum(
+        count for (outcome, reason), count in ended.items() if outcome != "completed" or reason not in natural
+    )
     said = sum(count for (_, reason), count in ended.items() if reason == "length")
     return early + max(0.0, (summary.limit_hits or 0.0) - said)
 

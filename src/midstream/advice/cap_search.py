@@ -104,7 +104,7 @@ class Scene:
         return self.users if self.users is not None else len(self.load.requests)
 
 
-Figure: TypeAlias = Literal["freeze-share", "p99-gap", "throughput", "first-token"]
+Measure: TypeAlias = Literal["freeze-share", "p99-gap", "throughput", "first-token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +114,11 @@ class Trial:
     cap: int | None
     runs: tuple[RunResult, ...]
 
-    def each(self, name: Figure) -> list[float]:
+    def each(self, name: Measure) -> list[float]:
         """Return a figure of each run: shares, seconds, or tokens a second."""
         return [_FIGURES[name]([run]) for run in self.runs]
 
-    def all(self, name: Figure) -> float:
+    def all(self, name: Measure) -> float:
         """Return a figure of all runs together.
 
         What few answers decide, freezes and the p99, is taken over the answers of all runs: a median of runs would
@@ -142,7 +142,7 @@ def _first_token_p95(runs: Sequence[RunResult]) -> float:
     return max((run.ttft_s.p95 for run in runs if run.ttft_s is not None), default=0.0)
 
 
-_FIGURES: Mapping[Figure, Callable[[Sequence[RunResult]], float]] = {
+_FIGURES: Mapping[Measure, Callable[[Sequence[RunResult]], float]] = {
     "freeze-share": _harmed,
     "p99-gap": _gap_p99,
     "throughput": lambda runs: mean(run.throughput for run in runs),

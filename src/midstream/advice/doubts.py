@@ -14,6 +14,7 @@ from midstream.sources.server import ServerView
 
 Ground: TypeAlias = Literal[
     "no freeze",
+    "never reached",
     "pool never full",
     "no eviction",
     "whole server",

@@ -128,10 +128,11 @@ def limit_for(curve: Curve, cut: float) -> Quantile | Unsupported:
     high = _first(curve, curve.high, cut)
     if limit is not None and low is not None and high is not None:
         return Quantile(cut, limit, low, high, curve.confidence)
-    stopped = curve.end > cut + _ROUNDING
-    if low is None and curve.low[-1] is not None:
-        low = curve.lengths[-1] + 1
     more = _more(curve, cut)
+    sure = low is None
+    stopped = curve.end > cut + _ROUNDING and (sure or more <= 0)
+    if sure and curve.low[-1] is not None:
+        low = curve.lengths[-1] + 1
     return Unsupported(
         cut=cut,
         more=max(0, more) if stopped else max(1, more),
@@ -182,7 +183,7 @@ def _more(curve: Curve, cut: float) -> int:
     z = _z(curve.confidence)
     times = []
     for longer, high in zip(curve.longer, curve.high, strict=True):
-        if high is not None and 0 < longer < cut:
+        if high is not None and 0 < longer < cut * (1 - 1e-9):
             error = math.log(math.log(longer) / math.log(high)) / z
             times.append((z * error / math.log(math.log(longer) / math.log(cut))) ** 2)
     full = needed(cut, confidence=curve.confidence)

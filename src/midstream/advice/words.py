@@ -47,9 +47,8 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
     if why.stops_at is None:
         everything = needed(why.cut, confidence=why.confidence)
         return (
-            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {_rounded(why.more)} more "
-            "are needed "
-            f"(some {_rounded(everything)} in all if none is cut).{known}{_instead(advice, why)}"
+            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {rounded(why.more)} more are needed"
+            f"{_sooner(advice, everything)}.{known}{_instead(advice, why)}"
         )
     limits = [answer.tokens for answer in advice.lengths.answers if answer.cause == "limit"]
     remedy = (
@@ -57,12 +56,20 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
         if limits and max(limits) >= 0.5 * why.stops_at
         else "The longest answers were left or broke off before their end, so collect more and ask again"
     )
-    more = f", with about {_rounded(why.more)} more answers" if why.more else ""
+    more = f", with about {rounded(why.more)} more answers" if why.more else ""
     return (
         f"{wanted} cannot be told: the data stop at {why.stops_at:,} tokens, where "
         f"{percent(why.still_going)} of answers "
         f"were still going. {remedy}{more}.{known}{_instead(advice, why)}"
     )
+
+
+def _sooner(advice: LimitAdvice, everything: int) -> str:
+    """Say what makes fewer answers suffice."""
+    if advice.curve.answers < everything:
+        return f" (some {rounded(everything)} in all if none is cut)"
+    highest = max(advice.asked, default=0)
+    return f", or fewer if more requests ask for {highest:,} as some do" if len(advice.asked) > 1 else ""
 
 
 def _instead(advice: LimitAdvice, why: Unsupported) -> str:
@@ -76,7 +83,7 @@ def _instead(advice: LimitAdvice, why: Unsupported) -> str:
     return ""
 
 
-def _rounded(number: int) -> str:
+def rounded(number: int) -> str:
     """Round up to two digits: an estimate should not look exact."""
     unit = 10 ** max(0, len(str(number)) - 2)
     return f"{-(-number // unit) * unit:,}"

@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Render Grafana dashboards, or show one without a Grafana.",
         ),
         "demo": Command(
-            "midstream.cli.demo", "demo", "Watch streams freeze: a real overload, replayed here."
+            "midstream.cli.demo", "demo", "Watch streams freeze, learn the limit, and watch it work."
         ),
         "export": Command(
             "midstream.cli.export", "export", "Export the streams of a journal: CSV, JSON Lines, Parquet."

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from midstream.advice.cap_search import LEVERS, Figure, Trial
+from midstream.advice.cap_search import LEVERS, Measure, Trial
 from midstream.advice.cap_verdict import CapAdvice, cap_verdict, goal_text
-from midstream.advice.engines import Situation, flags_for
+from midstream.advice.engines import flags_for
+from midstream.advice.situation import Situation
 from midstream.lab.admission import ENGINES
 
 _BAR = 16
@@ -83,7 +84,7 @@ def _curve(advice: CapAdvice) -> Table:
     return table
 
 
-def _spread(trial: Trial, name: Figure, *, scale: float = 1, digits: int = 0) -> str:
+def _spread(trial: Trial, name: Measure, *, scale: float = 1, digits: int = 0) -> str:
     ordered = sorted(scale * value for value in trial.each(name))
     wide = f" ({ordered[0]:.{digits}f}-{ordered[-1]:.{digits}f})" if len(ordered) > 1 else ""
     return f"{scale * trial.all(name):.{digits}f}{wide}"

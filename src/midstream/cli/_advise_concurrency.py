@@ -20,6 +20,7 @@ from midstream.advice.doubts import doubts
 from midstream.advice.load import LoadError, load_of
 from midstream.cli._advise_cap_plot import plot_search
 from midstream.cli._advise_cap_show import document, show
+from midstream.cli._advise_fleet import cap_fleet, refuse_with_prometheus
 from midstream.cli._advise_options import NOT_ENOUGH, JsonOption, check_plot, parse_seconds, parse_share
 from midstream.cli._advise_pool import (
     BlockOption,
@@ -42,6 +43,7 @@ from midstream.cli._journal_options import (
     WhereOption,
     chosen_records,
 )
+from midstream.cli._prometheus_options import PrometheusOption, source_of
 from midstream.cli._simulate_plan import read_hardware
 from midstream.cli._simulate_plot import ENDINGS
 from midstream.lab.hardware import PROFILES
@@ -95,6 +97,7 @@ def concurrency(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve into a .png or .svg file.", show_default=False),
     ] = None,
+    prometheus: PrometheusOption = None,
     pool: PoolOption = None,
     server: ServerOption = None,
     metrics: MetricsOption = None,
@@ -120,6 +123,10 @@ def concurrency(
     \u0008
     From the start-up log, with two goals and a picture:
       midstream advise concurrency --log vllm.log --goal p99-gap=2s --goal throughput-given-up=20% --plot cap.png
+
+    \u0008
+    A fleet, from its metrics, without a simulation, which needs single lengths:
+      midstream advise concurrency --prometheus localhost:9090 --pool 30240
 
     \u0008
     Before there is a server, from the model and the memory that is left:
@@ -149,7 +156,6 @@ def concurrency(
         engine,
     )
     profile = read_hardware(hardware, fit or [])
-    records = chosen_records(journal, since, until, where)
     view = choice.view()
     size = choice.pool_of(view)
     if size is None:
@@ -157,6 +163,10 @@ def concurrency(
             "say how large the KV cache is: --pool, --server, --metrics, --log, or --model-config with --memory.",
             param_hint="--pool",
         )
+    if prometheus is not None:
+        refuse_with_prometheus({"--journal": journal, "--plot": plot, "--goal": goal, "--users": users})
+        return cap_fleet(source_of(prometheus, header), since, until, where, pool=size, as_json=as_json)
+    records = chosen_records(journal, since, until, where)
     if not records:
         raise CliError(
             "the journal holds no stream of that time and kind; widen --since, --until and --where"

@@ -7,22 +7,21 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from midstream._model import StreamRecord
 from midstream.advice.capacity import caps
-from midstream.advice.client_side import async_program, threaded_program
-from midstream.advice.doubts import Doubt, doubts
-from midstream.advice.engines import FLAGS, FlagAdvice, Situation, flags_for, version_of
+from midstream.advice.doubts import doubts
+from midstream.advice.engines import FLAGS, flags_for
 from midstream.advice.load import Load, LoadError, load_of
 from midstream.advice.observed import ENOUGH, Level, levels_of, observed_cap
+from midstream.advice.situation import Situation, version_of
 from midstream.advice.words import percent
+from midstream.cli._advise_flags_show import document, show
 from midstream.cli._advise_options import NOT_ENOUGH, JsonOption, parse_share
 from midstream.cli._advise_pool import (
     BlockOption,
@@ -163,13 +162,13 @@ def flags(
     advice = flags_for(name, situation, version)
     against = doubts(records, load=load, pool_tokens=tokens, view=view, cap=found) if records else []
     if as_json:
-        json.dump(_document(advice, situation, why, against), sys.stdout, indent=2)
+        json.dump(document(advice, situation, why, against), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         console = Console(
             highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 120
         )
-        _show(console, advice, situation, why, against)
+        show(console, advice, situation, why, against)
     return 0 if advice.flags else NOT_ENOUGH
 
 
@@ -233,64 +232,3 @@ def _per_minute(view: ServerView | None) -> float | None:
         return None
     minutes = (time.time() - view.started_at) / 60
     return view.evictions.value / minutes if minutes > 0 else None
-
-
-_WHERE = {"server": "server", "config": "configuration", "client": "client", "request": "each request"}
-
-
-def _show(
-    console: Console, advice: FlagAdvice, situation: Situation, why: str, against: Sequence[Doubt]
-) -> None:
-    if situation.cap is not None:
-        console.print(f"At most {situation.cap} at once: {why}.\n", soft_wrap=True)
-    else:
-        console.print(f"No cap: {why}.\n", soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("where", "set", "why"):
-        table.add_column(heading)
-    for flag in advice.flags:
-        table.add_row(_WHERE[flag.where], flag.text, flag.why)
-    if advice.flags:
-        console.print(table)
-        console.print()
-    for trap in advice.traps:
-        console.print(f"Beware: {trap}.", soft_wrap=True)
-    for doubt in against:
-        console.print(f"But: {doubt.sentence}", soft_wrap=True)
-    if situation.cap is not None and any(flag.where == "client" for flag in advice.flags):
-        console.print("\nWith asyncio:\n", soft_wrap=True)
-        console.print(async_program(situation.cap), soft_wrap=True)
-        console.print("With threads:\n", soft_wrap=True)
-        console.print(threaded_program(situation.cap), soft_wrap=True)
-    console.print(_verdict(advice, situation, against), style="bold", soft_wrap=True)
-
-
-def _verdict(advice: FlagAdvice, situation: Situation, against: Sequence[Doubt]) -> str:
-    first = next((flag.text for flag in advice.flags), None)
-    if first is None:
-        return "There is nothing to set yet."
-    if against:
-        grounds = ", ".join(doubt.ground for doubt in against)
-        return f"Before you set {first}, look at what speaks against it: {grounds}."
-    return f"Set {first}, and see with `midstream compare` whether it helped."
-
-
-def _document(
-    advice: FlagAdvice, situation: Situation, why: str, against: Sequence[Doubt]
-) -> dict[str, object]:
-    programs = situation.cap is not None and any(flag.where == "client" for flag in advice.flags)
-    return {
-        "engine": advice.engine,
-        "situation": asdict(situation),
-        "cap_because": why,
-        "flags": [asdict(flag) for flag in advice.flags],
-        "beware": list(advice.traps),
-        "doubts": [doubt._asdict() for doubt in against],
-        "programs": {
-            "asyncio": async_program(situation.cap or 1),
-            "threads": threaded_program(situation.cap or 1),
-        }
-        if programs
-        else {},
-        "verdict": _verdict(advice, situation, against),
-    }

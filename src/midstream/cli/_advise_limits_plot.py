@@ -71,7 +71,7 @@ def _draw(axes: Any, advice: LimitAdvice) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda share, _: percent(share))
     axes.set_ylim(min(cut / 3, 1 / (2 * curve.answers)), 1.2)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.08 * max(lengths[-1], *(tried.limit for tried in advice.tried), 1))
     axes.set_xlabel("tokens")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left", fontsize=8)

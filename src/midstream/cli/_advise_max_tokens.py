@@ -13,10 +13,12 @@ from rich.console import Console
 from midstream.advice.limits import limit_advice
 from midstream.advice.reserving import RESERVING
 from midstream.advice.survival import Quantile
+from midstream.cli._advise_fleet import advise_fleet, refuse_with_prometheus
 from midstream.cli._advise_limits_plot import plot_limits
 from midstream.cli._advise_limits_show import document, show
 from midstream.cli._advise_options import NOT_ENOUGH, JsonOption, check_plot, parse_share
 from midstream.cli._errors import CliError
+from midstream.cli._http_options import HeaderOption
 from midstream.cli._journal_options import (
     JournalOption,
     SinceOption,
@@ -24,6 +26,7 @@ from midstream.cli._journal_options import (
     WhereOption,
     chosen_records,
 )
+from midstream.cli._prometheus_options import PrometheusOption, source_of
 from midstream.cli._simulate_plot import ENDINGS
 
 
@@ -55,6 +58,8 @@ def max_tokens(
     confidence: Annotated[
         float, typer.Option(metavar="X", min=0.5, max=0.999, help="How sure the interval is.")
     ] = 0.95,
+    prometheus: PrometheusOption = None,
+    header: HeaderOption = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -75,6 +80,10 @@ def max_tokens(
       midstream advise max-tokens --journal streams.db --since 7d
 
     \u0008
+    A fleet, from its metrics, as exactly as their buckets are:
+      midstream advise max-tokens --prometheus localhost:9090 --since 7d
+
+    \u0008
     One model, one in a hundred, and what 2,048 would cut, with a picture:
       midstream advise max-tokens --where model=big --cut 1% --limit 2048 --plot lengths.png
     """
@@ -82,6 +91,18 @@ def max_tokens(
     check_plot(plot, ENDINGS)
     if engine is not None and engine not in RESERVING:
         raise typer.BadParameter(f"{engine} is not one of {', '.join(RESERVING)}.", param_hint="--engine")
+    if prometheus is not None:
+        given = {"--journal": journal, "--limit": limit, "--plot": plot, "--together": together or None}
+        refuse_with_prometheus(given)
+        return advise_fleet(
+            source_of(prometheus, header),
+            since,
+            until,
+            where,
+            cut=share,
+            confidence=confidence,
+            as_json=as_json,
+        )
     records = chosen_records(journal, since, until, where)
     if not records:
         raise CliError(

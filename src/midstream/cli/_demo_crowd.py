@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from midstream import OpenStream, Outcome, StreamRecord
 from midstream.cli._demo_client import Failed, Froze, Job, Ready, Thawed, Told, user
@@ -39,7 +39,7 @@ def crowd() -> Iterator[Members]:
     """Start a process for each user; when the block ends they have ended."""
     # Where there is a fork server, the SDK is imported once, and not by every user.
     forks = "forkserver" in multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if forks else "spawn")
+    context = multiprocessing.get_context("forkserver") if forks else multiprocessing.get_context("spawn")
     if forks:
         multiprocessing.set_forkserver_preload(["midstream.cli._demo_client"])
     members = Members([], [])
@@ -58,10 +58,10 @@ def crowd() -> Iterator[Members]:
     finally:
         for line in members.lines:
             line.close()
-        for process in members.processes:
-            process.terminate()
-        for process in members.processes:
-            process.join(PATIENCE_S)
+        for started in members.processes:
+            started.terminate()
+        for started in members.processes:
+            started.join(PATIENCE_S)
 
 
 @contextmanager
@@ -124,14 +124,14 @@ class Load:
     def _listen(self, members: Members) -> Iterator[tuple[User, Told]]:
         whose = dict(zip(members.lines, self.users, strict=True))
         while True:
-            for line in wait(members.lines):
-                told: object = None
+            for line in cast("list[Connection]", wait(members.lines)):
+                told: Told | None = None
                 with suppress(EOFError, OSError):
-                    told = line.recv()  # type: ignore[union-attr]  # wait() gives back what it was given
+                    told = line.recv()
                 if told is None or isinstance(told, Failed):
                     why = f" ({told.error})" if told is not None else ""
                     raise CliError(f"one of the demo's users failed in the middle{why}; run it again")
-                yield whose[line], told  # type: ignore[index, misc]
+                yield whose[line], told
 
     def _take(self, each: User, told: Told) -> None:
         if isinstance(told, OpenStream):

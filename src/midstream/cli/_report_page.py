@@ -20,6 +20,7 @@ KINDS = ("model", "server", "operation")
 def write_page(
     file: Path,
     records: Sequence[StreamRecord],
+    *,
     bys: Sequence[str],
     top: int,
     halves: tuple[Sequence[StreamRecord], Sequence[StreamRecord]] | None,

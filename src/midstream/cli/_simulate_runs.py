@@ -18,7 +18,7 @@ from midstream.lab.observed import ObservedLoad
 from midstream.lab.prediction import workload_of
 from midstream.lab.results import RunResult
 from midstream.lab.simulator import simulate
-from midstream.lab.workload import Pair, Workload, closed_loop, open_loop, poisson
+from midstream.lab.workload import Pair, Workload, closed_loop, delayed, open_loop, poisson
 
 _SWEPT_CALLS = ("users", "rate", "max_tokens")
 """What can be swept besides the engine's own flags."""
@@ -35,13 +35,14 @@ class Calls:
     think_s: float
     times_s: tuple[float, ...]
     load: ObservedLoad | None
+    jitter_s: float
     max_tokens: int | None
     patience_s: float | None
 
     def workload(self, seed: int, changed: Mapping[str, float]) -> Workload:
         """Return the calls of one run, with what is swept changed."""
         if self.load is not None:
-            return workload_of(self.load)
+            return delayed(workload_of(self.load), self.jitter_s, seed)
         limit = changed.get("max_tokens", self.max_tokens)
         max_tokens = None if limit is None else round(limit)
         users, rate = changed.get("users", self.users), changed.get("rate", self.rate)

@@ -135,31 +135,43 @@ def _bars(console: Console, rows: Sequence[Row]) -> None:
     console.print(table)
 
 
-def show_streams(console: Console, load: ObservedLoad, run: RunResult) -> None:
-    """Print each stream of a recorded load beside its simulation."""
+def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]) -> None:
+    """Print each stream of a recorded load beside its simulation: the median of the runs, and how far they differ."""
     table = Table(title=None, box=None, pad_edge=False)
     table.add_column("stream", justify="right")
     for heading in ("first token", "recorded", "longest gap", "recorded", "end", "recorded"):
         table.add_column(heading, justify="right")
-    simulated = {request.id: request for request in run.requests}
+    by_id = [{request.id: request for request in run.requests} for run in runs]
     for stream in load.streams:
-        request = simulated[stream.id]
-        gap = request.longest_gap_s
+        found = [requests[stream.id] for requests in by_id]
+        evicted = sum(request.evictions > 0 for request in found)
+        word = "" if not evicted else " evicted" if evicted == len(found) else f" evicted in {evicted}"
         table.add_row(
-            f"{stream.id}{' evicted' if request.evictions else ''}",
-            "-" if request.ttft_s is None else f"{request.ttft_s:.2f} s",
+            f"{stream.id}{word}",
+            _between([request.ttft_s for request in found], 2),
             f"{stream.times_s[0] - stream.start_s:.2f} s",
-            "-" if gap is None else f"{gap:.2f} s",
+            _between([request.longest_gap_s for request in found], 2),
             f"{stream.longest_gap_s:.2f} s",
-            f"{request.ended_s:.1f} s",
+            _between([request.ended_s for request in found], 1),
             f"{stream.end_s:.1f} s",
         )
     console.print(table)
+    evictions = sorted(run.evictions for run in runs)
+    count = f"{evictions[0]}" if evictions[0] == evictions[-1] else f"{evictions[0]} to {evictions[-1]}"
     console.print(
-        f"\n{run.evictions} evictions; {run.duration_s:.1f} s in all, recorded {load.wall_s:.1f} s. "
+        f"\n{count} evictions; {_between([run.duration_s for run in runs], 1)} in all, recorded {load.wall_s:.1f} s. "
         "The recording may be of other flags than were simulated.",
         style="dim",
     )
+
+
+def _between(values: Sequence[float | None], digits: int) -> str:
+    """Return the median of some durations, and their range where they differ."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return "-"
+    middle, least, most = (f"{value:.{digits}f}" for value in (median(known), known[0], known[-1]))
+    return f"{middle} s" if least == most else f"{middle} s ({least} to {most})"
 
 
 def document(rows: Sequence[Row]) -> list[dict[str, object]]:

@@ -112,7 +112,7 @@ def report(
     bys = checked_bys(records, by)
     halves = halves_of(records, split_at, before, since=since, until=until, where=where)
     if html is not None:
-        said = write_page(html, records, bys, top, halves, lost)
+        said = write_page(html, records, bys=bys, top=top, halves=halves, lost=lost)
         (sys.stderr if as_json else sys.stdout).write(f"{said}\n")
     if as_json:
         json.dump({**_document(records, bys, halves), "lost": lost}, sys.stdout, indent=2, allow_nan=False)

@@ -60,6 +60,14 @@ def simulate(
     workload_from: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The calls of a recorded load, lengths included.")
     ] = None,
+    jitter: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Each recorded call comes up to so much later, at random; see --seeds.",
+            min=0,
+        ),
+    ] = 0.0,
     think: Annotated[
         float, typer.Option(metavar="SECONDS", help="Users pause so long between calls, on average.", min=0)
     ] = 0.0,
@@ -123,12 +131,18 @@ def simulate(
     Predict a recorded load under other flags, on hardware fitted to recordings:
       midstream simulate --fit roomy.jsonl --fit cap4_active.jsonl
                          --workload-from over8.jsonl --num-gpu-blocks 28 --block-size 128
+
+    \u0008
+    The same, and how much of it hangs on a few milliseconds more or less:
+      midstream simulate ... --jitter 0.015 --seeds 50
     """
     given = [value is not None for value in (users, rate, burst_s, arrivals, workload_from)]
     if sum(given) > 1:
         raise typer.BadParameter(
             "only one of --users, --rate, --burst, --arrivals and --workload-from can be given."
         )
+    if jitter and workload_from is None:
+        raise typer.BadParameter("only the calls of --workload-from can be shifted.", param_hint="--jitter")
     times = [] if arrivals is None else read_times(arrivals)
     if burst_s is not None:
         times = burst(requests, stagger_s=_seconds(burst_s, "--burst", least=0.0))
@@ -148,6 +162,7 @@ def simulate(
             think_s=think,
             times_s=tuple(times),
             load=None if workload_from is None else _load(workload_from),
+            jitter_s=_seconds(jitter, "--jitter", least=0.0),
             max_tokens=max_tokens,
             patience_s=None if patience is None else _seconds(patience, "--patience"),
         ),
@@ -181,7 +196,7 @@ def _print(job: Job, rows: list[Row], title: str) -> None:
     show_run(console, rows[0])
     if job.calls.load is not None:
         console.print()
-        show_streams(console, job.calls.load, rows[0].runs[0])
+        show_streams(console, job.calls.load, rows[0].runs)
 
 
 def _document(job: Job, rows: list[Row]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -168,3 +168,16 @@ def closed_loop(
         ),
         users,
     )
+
+
+def delayed(workload: Workload, most_s: float, seed: int) -> Workload:
+    """Return the same calls, each made up to `most_s` later, at random.
+
+    What a load does may hang on a few milliseconds: which call was still heard before a step began. The spread
+    over several seeds tells which of its figures do.
+    """
+    if not (math.isfinite(most_s) and most_s >= 0):
+        raise ValueError(f"the delay must not be negative, got {most_s:g} s")
+    rng = generator("delays", seed)
+    later = (replace(call, at_s=call.at_s + rng.uniform(0.0, most_s)) for call in workload.calls)
+    return Workload(tuple(sorted(later, key=lambda call: call.at_s)), workload.users)

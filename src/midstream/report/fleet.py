@@ -134,7 +134,7 @@ def _freezes(freeze_after_s: float) -> dict[str, _Cell]:
 def _answers(total: Summary) -> dict[str, _Cell]:
     columns: dict[str, _Cell] = {
         "first\ncontent\np50": lambda s: at(s.first_content, 0.5),
-        "p95": lambda s: at(s.first_content, 0.95),
+        "first\ncontent\np95": lambda s: at(s.first_content, 0.95),
     }
     for outcome in sorted(total.outcomes(), key=lambda word: (word != "completed", word)):
         columns[clean(outcome)] = _outcome(outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from midstream._model import StreamRecord
 from midstream._shown import clean
@@ -63,7 +64,12 @@ def name_of(record: StreamRecord, by: str) -> str:
         name = record.operation
     else:
         name = record.attributes.get(by, "")
-    return clean(name) or UNKNOWN
+    return _cleaned(name) or UNKNOWN
+
+
+@lru_cache(maxsize=4096)  # many streams share few names
+def _cleaned(name: str) -> str:
+    return clean(name)
 
 
 def server_of(record: StreamRecord) -> str:

@@ -14,7 +14,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return ABSENT
     if value < 10:
-        return f"{value:.2f} s"
+        return f"{value:.2f} s" if value else "0 s"
     if value < 600:
         return f"{value:.1f} s"
     if value < 7200:

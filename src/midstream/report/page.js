@@ -5,7 +5,14 @@
   const figures = read("figures");
   const colours = read("colours");
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+  const config = {
+    responsive: true,
+    displaylogo: false,
+    // Plotly offers to send plots to its maker. Ours stay where they are: no address, and no buttons but these.
+    showSendToCloud: false,
+    plotlyServerURL: "",
+    modeBarButtons: [["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"], ["toImage"]],
+  };
 
   // Colours are named in the figures, so that the same plot can stand on light paper, on dark, and in print.
   const coloured = (value, palette) => {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from midstream.report.figure import COLOURS
@@ -24,6 +26,7 @@ def page(title: str, about: str, sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["code"] = _code
     figures = [figure for section in sections for figure in section.figures]
     # Without plots there is no need for what draws them.
     scripts = [_inline(get_plotlyjs()), _inline(_file("page.js"))] if figures else []
@@ -54,6 +57,11 @@ def _inline(script: str) -> str:
         raise ValueError("this version of Plotly cannot be put into a page; install another one")
     # A browser hashes what it has read, and it reads every end of line as a single character.
     return script.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _code(text: str) -> Markup:
+    """Return an escaped text, what stands in backticks in it set as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it is escaped
 
 
 def _digest(script: str) -> str:

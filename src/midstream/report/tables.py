@@ -125,7 +125,7 @@ def _whose_notes(total: Summary) -> list[str]:
 def _answers(total: Summary) -> list[_Column]:
     return [
         _Column("first\ncontent\np50", lambda s: seconds(s.first_content.p50)),
-        _Column("\np95", lambda s: seconds(s.first_content.p95)),
+        _Column("first\ncontent\np95", lambda s: seconds(s.first_content.p95)),
         *(
             _Column(outcome.value, partial(_outcomes, outcome.value))
             for outcome in Outcome
@@ -188,7 +188,7 @@ _LIMITS = (
     _Column("hit\nlimit", lambda s: few_or_percent(s.limit_hits)),
     _Column("with\nlimit", lambda s: f"{s.limits:,}"),
     _Column("limit\nused\np50", lambda s: percent(s.limit_used.p50)),
-    _Column("\np95", lambda s: percent(s.limit_used.p95)),
+    _Column("limit\nused\np95", lambda s: percent(s.limit_used.p95)),
     _Column("tokens\np50", lambda s: _tokens(s.output_tokens.p50)),
-    _Column("\np95", lambda s: _tokens(s.output_tokens.p95)),
+    _Column("tokens\np95", lambda s: _tokens(s.output_tokens.p95)),
 )

@@ -16,12 +16,12 @@ MOSTLY = 0.8
 
 _ENDINGS = {
     Outcome.NO_FINISH: "ended without a finish reason",
-    Outcome.LEFT_EARLY: "were left by the program",
-    Outcome.CANCELLED: "were cancelled",
+    Outcome.LEFT_EARLY: "{be} left by the program",
+    Outcome.CANCELLED: "{be} cancelled",
     Outcome.TIMEOUT: "timed out",
     Outcome.ERROR: "failed",
-    Outcome.EMPTY: "were empty",
-    Outcome.UNREAD: "were never read",
+    Outcome.EMPTY: "{be} empty",
+    Outcome.UNREAD: "{be} never read",
 }
 
 
@@ -145,7 +145,7 @@ def _whose(total: Summary) -> str:
 
 def _endings(total: Summary) -> str:
     told = [
-        f"{total.outcomes[outcome.value]:,} {words}"
+        f"{(count := total.outcomes[outcome.value]):,} {words.format(be='was' if count == 1 else 'were')}"
         for outcome, words in _ENDINGS.items()
         if outcome.value in total.outcomes
     ]

@@ -80,6 +80,23 @@ def named(metric: Metric, names: frozenset[str]) -> Named | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which series are meant, on a server with these names of metrics: those that meet every condition."""
+
+    names: frozenset[str]
+    where: tuple[str, ...]
+
+    def named(self, metric: Metric) -> Named | None:
+        """Find how the server writes a metric; None if it has none."""
+        return named(metric, self.names)
+
+    def select(self, found: Named, part: str = "", own: Mapping[str, str] | None = None) -> str:
+        """Select a metric's series, or a part of them. Raises SelectionError for a condition that is none."""
+        fixed = [f'{found.label(name)}="{value}"' for name, value in (own or {}).items()]
+        return found.select(part, [*fixed, *matchers(found, self.where)])
+
+
 def matchers(named_: Named, where: Sequence[str]) -> list[str]:
     """Turn conditions, as a journal takes them, into matchers. Raises SelectionError."""
     found = []

@@ -1,0 +1,95 @@
+"""The values of a comparison: its two sides, what counts as good, and the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from midstream.advice._differences import Interval
+from midstream.sources.fleet import Slice
+
+Judgement: TypeAlias = Literal["better", "worse", "same", "unclear", "unknown"]
+"""unclear: there are data, and too few of them. unknown: there are none, or far too few."""
+Verdict: TypeAlias = Literal["better", "worse", "unchanged", "cannot tell"]
+
+
+class Distribution(Protocol):
+    """Values of streams: a list of them, or a histogram."""
+
+    @property
+    def count(self) -> float:
+        """How many there are."""
+        ...
+
+    def quantile(self, q: float) -> float | None:
+        """Return a quantile; None without values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was measured on one side of the change. Times are Unix seconds."""
+
+    since: float
+    until: float
+    streams: float
+    """Streams that ended."""
+    judged: float
+    """Those in which a silence could be seen."""
+    froze: float
+    """Those of them that froze."""
+    gaps: Distribution
+    first_content: Distribution
+    slices: tuple[Slice, ...]
+    at_once: float | None
+    """Streams that were open at once, on average while any was; None: not known."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Output tokens per second while there was traffic; None if they are not known."""
+        known = [piece for piece in self.slices if piece.tokens is not None]
+        seconds = sum(piece.seconds for piece in known)
+        return sum(piece.tokens or 0.0 for piece in known) / seconds if seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What counts as good."""
+
+    give_up: float = 0.10
+    """The share of tokens per second that may be lost."""
+    bearable_s: float = 10.0
+    """The 95th percentile of the time to first content that users put up with."""
+    margin: float = 0.01
+    """A change of the freeze share that is too small to matter."""
+    tail_margin_s: float = 0.1
+    tail_margin: float = 0.10
+    """A change of the p99 that is too small to matter: both in seconds and as a share of what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One question and its answer. `change` is after less before, or for tokens after over before."""
+
+    name: str
+    before: float | None
+    after: float | None
+    change: Interval | None
+    judgement: Judgement
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answers, and what they come to."""
+
+    froze: Measure
+    tail: Measure
+    tokens: Measure
+    first: Measure
+    verdict: Verdict
+    more_streams: int | None
+    """How many more streams on each side would tell, if things stay as they are; None if that is not the matter."""
+    design_effect: float
+    notes: tuple[str, ...]

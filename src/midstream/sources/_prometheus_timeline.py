@@ -1,0 +1,114 @@
+"""How a fleet's streams came over time: slices of it, and where there are no data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from midstream import _instruments as metrics
+from midstream._instruments import TOKEN_TYPE
+from midstream.sources._prometheus_answer import native, number, over_time
+from midstream.sources._prometheus_api import Api, Series
+from midstream.sources._prometheus_query import Named, Selection, grown, summed
+from midstream.sources.fleet import Slice
+
+SLICES = 40
+SLICE_S = 60.0
+"""A slice is this long at least, where the span has room for some of them: several scrapes must lie in it."""
+
+
+class Timeline:
+    """The streams that are meant, between two moments in Unix seconds."""
+
+    def __init__(self, api: Api, selection: Selection, since: float, until: float) -> None:
+        self._api = api
+        self._selection = selection
+        self._since = since
+        self._until = until
+
+    def slices(self, freeze_after_s: float) -> tuple[Slice, ...]:
+        """Cut the time into pieces. Streams froze whose silence passed `freeze_after_s`."""
+        gap = self._selection.named(metrics.MAX_GAP)
+        if gap is None:
+            return ()
+        length = self._until - self._since
+        step = max(length / SLICES, min(SLICE_S, length / 8))
+        moments = [self._since + step * (index + 1) for index in range(round(length / step))]
+        counts, froze = self._counted(gap, freeze_after_s, step)
+        tokens = self._tokens(step)
+        return tuple(
+            Slice(
+                moment - step,
+                step,
+                _near(counts, moment),
+                min(_near(counts, moment), _near(froze, moment)),
+                None if tokens is None else _near(tokens, moment),
+            )
+            for moment in moments
+        )
+
+    def _counted(
+        self, gap: Named, freeze_after_s: float, step: float
+    ) -> tuple[dict[float, float], dict[float, float]]:
+        if gap.native:
+            counts: dict[float, float] = {}
+            froze: dict[float, float] = {}
+            for series in self._range(
+                summed(grown(self._selection.select(gap), step, native=True), ()), step
+            ):
+                for moment, histogram in series.get("histograms") or ():
+                    read = native(histogram)
+                    counts[float(moment)] = read.count
+                    froze[float(moment)] = sum(read.above(freeze_after_s)) / 2
+            return counts, froze
+        counts = over_time(self._range(summed(grown(self._selection.select(gap, "_count"), step), ()), step))
+        below = (
+            self._selection.select(gap, "_bucket", {}).removesuffix("}") + f', le=~"{_le(freeze_after_s)}"}}'
+        )
+        under = over_time(self._range(summed(grown(below, step), ()), step))
+        if not under:  # no such bucket: who froze cannot be told
+            return counts, {}
+        return counts, {moment: max(0.0, count - under.get(moment, 0.0)) for moment, count in counts.items()}
+
+    def _tokens(self, step: float) -> dict[float, float] | None:
+        usage = self._selection.named(metrics.TOKEN_USAGE)
+        if usage is None:
+            return None
+        own = {TOKEN_TYPE: "output"}
+        if not usage.native:
+            return over_time(
+                self._range(summed(grown(self._selection.select(usage, "_sum", own), step), ()), step)
+            )
+        found = {}
+        for series in self._range(
+            summed(grown(self._selection.select(usage, own=own), step, native=True), ()), step
+        ):
+            for moment, histogram in series.get("histograms") or ():
+                found[float(moment)] = number(histogram.get("sum")) or 0.0
+        return found
+
+    def _range(self, expression: str, step: float) -> Sequence[Series]:
+        return self._api.over(expression, self._since + step, self._until, step)
+
+    def gaps(self) -> Iterator[str]:
+        """Say where in the span of time there are no data."""
+        found = self._selection.named(metrics.ENDED)
+        if found is None:
+            return
+        step = max((self._until - self._since) / SLICES, 1.0)
+        there = over_time(
+            self._api.over(f"count({self._selection.select(found)})", self._since, self._until, step)
+        )
+        if there and min(there) > self._since + 2 * step:
+            begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(there)))
+            yield f"there are data from {begun} on only"
+
+
+def _near(found: Mapping[float, float], moment: float) -> float:
+    """Return the value at a moment, which servers round to milliseconds."""
+    return next((value for at, value in found.items() if abs(at - moment) < 0.01), 0.0)
+
+
+def _le(bound: float) -> str:
+    """Match one bound, as scrapes and OTLP write it."""
+    return f"{bound:.0f}|{bound:.1f}" if bound == int(bound) else f"{bound:g}"

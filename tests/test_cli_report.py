@@ -1,0 +1,206 @@
+"""`midstream report`, as its users run it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from midstream._model import StreamRecord
+from midstream.cli import main
+from midstream.journal import Journal
+from records import a_record
+from report_records import AT, hostile, ten
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIDSTREAM_JOURNAL", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Callable[..., Path]:
+    """Write records to a journal."""
+
+    def keeping(records: list[StreamRecord], name: str = "streams.db") -> Path:
+        path = tmp_path / name
+        journal = Journal(path, max_days=None)
+        for record in records:
+            journal.write(record)
+        journal.close()
+        return path
+
+    return keeping
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command; what came: status, output, complaints."""
+
+    def running(*arguments: str | Path) -> tuple[int, str, str]:
+        status = main(["report", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return running
+
+
+Keep = Callable[..., Path]
+Told = Callable[..., tuple[int, str, str]]
+
+
+def test_the_tables_of_a_journal_are_printed_without_colour(keep: Keep, told: Told) -> None:
+    status, out, err = told("--journal", keep([*ten(), hostile()]))
+    assert (status, err) == (0, "")
+    assert "11 streams begun from " in out
+    assert "3 of 9 streams froze, 4 times in all, for 30.5 s together" in out
+    assert "Longest silence of each stream  by model" in out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+
+
+def test_streams_are_chosen_and_told_apart_as_asked(keep: Keep, told: Told) -> None:
+    journal = keep(ten())
+    _, out, _ = told("--journal", journal, "--where", "model=small", "--by", "team", "--by", "server")
+    assert "4 streams begun from" in out
+    assert [line for line in out.splitlines() if line.endswith(("by team", "by server"))][::4] == [
+        "Longest silence of each stream  by team",
+        "Longest silence of each stream  by server",
+    ]
+
+
+def test_json_has_every_number(keep: Keep, told: Told) -> None:
+    status, out, _ = told("--journal", keep(ten()), "--json")
+    found: dict[str, Any] = json.loads(out)
+    assert status == 0
+    assert found["streams"] == 10
+    assert found["first_started_at"] == AT
+    assert found["freeze_after_s"] == 5.0
+    assert found["total"]["froze"]["count"] == 2
+    assert found["total"]["gap"] == {"count": 8, "p50": 0.3, "p95": 12.0, "p99": 12.0, "max": 12.0}
+    assert found["total"]["outcomes"] == {"completed": 8, "cancelled": 1, "error": 1}
+    assert [group["name"] for group in found["by"]["model"]] == ["big", "small"]
+    assert found["by"]["model"][1]["froze"]["high"] == pytest.approx(0.4899, abs=1e-4)
+    assert found["lost"] == []
+
+
+def test_what_is_not_known_is_null_in_json(keep: Keep, told: Told) -> None:
+    _, out, _ = told("--journal", keep([a_record(output_tokens=None, usage_complete=False)]), "--json")
+    total = json.loads(out)["total"]
+    assert total["gap"] == {"count": 0, "p50": None, "p95": None, "p99": None, "max": None}
+    assert total["froze"]["value"] is None
+    assert total["limit_used"]["p50"] is None
+
+
+def test_a_page_is_one_file_and_its_size_is_said(keep: Keep, told: Told, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    status, out, _ = told("--journal", keep([*ten(), hostile()]), "--html", page, "--by", "team")
+    assert status == 0
+    size = f"{page.stat().st_size / 1e6:.1f} MB"
+    assert out == f"{page}: 11 streams, {size}. It opens in any browser, without a network.\n"
+    assert "<h2>By team</h2>" in page.read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir() if "report" in path.name) == ["report.html"]
+
+
+def test_before_and_after_are_split_where_asked(keep: Keep, told: Told) -> None:
+    before = [a_record(started_at=AT + n, max_gap_s=8.0, freezes=1, frozen_s=8.0) for n in range(40)]
+    after = [a_record(started_at=AT + 7200 + n, max_gap_s=0.1) for n in range(40)]
+    journal = keep([*before, *after])
+    status, out, _ = told("--journal", journal, "--split-at", "2026-09-21T15:00:00Z")
+    assert status == 0
+    assert "Better: the share of streams that froze fell from 100 % to 0" in out
+    assert out.index("Before and after") < out.index("Longest silence of each stream")
+    _, out, _ = told("--journal", journal, "--split-at", "2026-09-21T15:00:00Z", "--json")
+    found = json.loads(out)
+    assert (found["before"]["streams"], found["after"]["streams"]) == (40, 40)
+    assert found["verdict"].startswith("Better")
+
+
+def test_before_may_be_another_journal(keep: Keep, told: Told) -> None:
+    before = keep([a_record(started_at=AT, max_gap_s=8.0, freezes=1, frozen_s=8.0)], "before.db")
+    status, out, _ = told("--journal", keep(ten()), "--before", before)
+    assert status == 0
+    assert "froze  " in out
+    assert "1 of 1" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["--where", "model=none"],
+            "none of the 10 streams in {journal} is meant: they began from ",
+        ),
+        (
+            ["--by", "tema"],
+            "no stream has an attribute 'tema', there are team; --by takes model, server, operation or an attribute",
+        ),
+        (["--html", "/dev/null/report.html"], "cannot write /dev/null/report.html: Not a directory"),
+        (
+            ["--split-at", "2001-01-01"],
+            "no stream began before 2001-01-01 00:00:00, where --split-at divides",
+        ),
+        (["--split-at", "tomorrow"], "'tomorrow' is no moment"),
+        (["--split-at", "1d", "--before", "x.db"], "--split-at and --before exclude each other"),
+        (["--prometheus", "http://localhost:1", "--html", "x.html"], "a page with plots needs a journal"),
+        (["--top", "0"], "greater than or equal to 1"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_reported_is_said_in_a_sentence(
+    arguments: list[str], sentence: str, keep: Keep, told: Told
+) -> None:
+    journal = keep(ten())
+    source = [] if "--prometheus" in arguments else ["--journal", str(journal)]
+    status, out, err = told(*source, *arguments)
+    assert status in {1, 2}
+    assert out == ""
+    assert sentence.format(journal=journal) in err
+    assert err.count("\n") == 1
+
+
+def test_an_empty_journal_says_how_streams_get_into_it(keep: Keep, told: Told) -> None:
+    journal = keep(ten())
+    with closing(sqlite3.connect(journal)) as emptied, emptied:
+        emptied.execute("DELETE FROM streams")
+    status, out, err = told("--journal", journal)
+    assert (status, out) == (1, "")
+    assert err == (
+        f"midstream: {journal} holds no streams yet; a program writes one when each stream ends, if it calls "
+        "monitor(..., journal=FILE) or runs with MIDSTREAM_JOURNAL set\n"
+    )
+
+
+def test_without_a_journal_it_says_which_options_name_one(told: Told) -> None:
+    status, _, err = told()
+    assert status == 1
+    assert "give --journal FILE, or set MIDSTREAM_JOURNAL" in err
+
+
+def test_tables_need_nothing_that_pages_need(keep: Keep) -> None:
+    """Plotly and Jinja are an extra of their own, and slow to import."""
+    program = (
+        "import sys\n"
+        "from midstream.cli import main\n"
+        f"assert main(['report', '--journal', {str(keep(ten()))!r}]) == 0\n"
+        "assert not {'plotly', 'jinja2', 'matplotlib'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
+def test_a_page_without_its_extra_says_what_to_install(
+    keep: Keep, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "midstream.report.page", raising=False)
+    status, _, err = told("--journal", keep(ten()), "--html", tmp_path / "report.html")
+    assert status == 1
+    assert err == "midstream: this needs an extra that is not installed: pip install 'midstream[report]'\n"
