@@ -139,7 +139,7 @@ def _langsmith(clients: dict[Any, Any]) -> Callable[[], int]:
     sent = [0]
 
     class Offline(requests.Session):
-        def request(self, method: str, *_args: Any, **_kwargs: Any) -> requests.Response:
+        def request(self, method: str | bytes, *_args: Any, **_kwargs: Any) -> requests.Response:
             sent[0] += method in {"POST", "PATCH"}
             response = requests.Response()
             response.status_code = 202
@@ -163,7 +163,7 @@ def _sentry(_clients: dict[Any, Any]) -> Callable[[], int]:
 
     sent = [0]
 
-    class Counting(Transport):
+    class Counting(Transport):  # type: ignore[misc]  # not installed where types are checked
         def capture_envelope(self, _envelope: Any) -> None:
             sent[0] += 1
 
@@ -287,7 +287,8 @@ def measure(peer: Peer, rounds: int, chunks: int) -> dict[str, Any]:
         ),
         Variant("peer", opens(theirs, "read"), on=their_patches.on, off=leave, warm=opens(theirs, "warm")),
     ]
-    costs, held = {}, {}
+    costs: dict[str, Any] = {}
+    held: dict[str, Any] = {}
     for kind in KINDS:
         before = recorded()
         got = compare(kind, variants, rounds)

@@ -519,3 +519,13 @@ def test_a_slow_reader_gets_tokens_merged_where_the_server_merges() -> None:
         with emulating(engine, speed=1000) as server:
             chunks = [c for c in server.chat(300).chunks if c["choices"][0]["delta"].get("content")]
         assert (len(chunks) < 300) is merges
+
+
+def test_a_machine_that_cannot_keep_up_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A million times as fast is too fast: the clock is set forward, and every token arrives all the same."""
+    with emulating("vllm", speed=1e6) as server:
+        told = server.chat(2000, stream_options=USAGE)
+    assert told.chunks[-1]["usage"]["completion_tokens"] == 2000
+    assert [record.message for record in caplog.records] == [
+        "this machine cannot keep up with the emulated engine, whose clock is set forward: use a lower --speed"
+    ]

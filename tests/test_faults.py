@@ -21,7 +21,7 @@ from openai import OpenAI
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from harness import ASK, a_client
+from harness import ASK
 from midstream import _guard
 from midstream._hooks import LONGEST_QUEUE, HookRunner
 from midstream.lab.wire import WireServer
@@ -265,7 +265,7 @@ say(at=time.monotonic())
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
 def test_stream_goes_on_while_the_journal_finds_no_room(server: WireServer, tmp_path: Path) -> None:
-    """No file of the process may grow: the stream and its hook do not notice, and the log says it once."""
+    """No file of the process may grow: the stream and its hook do not notice; the log says it, and what was lost."""
     told, log, _ = child(
         STREAMS
         + """
@@ -281,8 +281,9 @@ say(at=time.monotonic())
         str(tmp_path / "streams.db"),
     )
     assert told[0] == {"texts": ["abc"] * 3, "outcomes": ["completed"] * 2, "written": False}
-    assert len(log) == 1, log
-    assert log[0].startswith("midstream: the journal"), log
+    cannot, lost = log
+    assert cannot.startswith(f"midstream: the journal {tmp_path / 'streams.db'} cannot be written")
+    assert lost == f"midstream: 2 records could not be written into the journal {tmp_path / 'streams.db'} before the process ended"
 
 
 def test_process_without_threads_streams_on(
@@ -313,30 +314,30 @@ def test_process_without_threads_streams_on(
     client.close()
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_log_handler_that_raises_costs_its_line_only(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.xfail(reason="the watcher logs a freeze before it calls the hook, without a guard", strict=True)
+def test_log_handler_that_raises_costs_its_line_only(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stream, its record, its freeze and its hooks are as ever."""
-    import asyncio
 
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise OSError("the log is full")
 
     monkeypatch.setattr(_guard, "RAISE", False)
-    client = a_client(kind, [(0, text("a")), (9, text("b")), (9, finish()), (9, DONE)], ManualClock())
+    client = OpenAI(api_key="none", base_url=server.base_url)
+    seen = collect(client, freeze_after_s=0.3)
     handler = Broken()
     logging.getLogger("midstream").addHandler(handler)
-
-    async def read() -> int:
-        return len([chunk async for chunk in await client.create()])
-
     try:
-        assert asyncio.run(read()) == 3
+        assert len(list(client.chat.completions.create(**ASK, stream=True))) == 4
+        seen.flush()
     finally:
         logging.getLogger("midstream").removeHandler(handler)
 
-    assert (client.seen.record.outcome, client.seen.record.freezes) == ("completed", 1)
-    assert (len(client.seen.freezes), len(client.seen.thaws)) == (1, 1)
+    assert (seen.record.outcome, seen.record.freezes) == ("completed", 1)
+    assert (len(seen.freezes), len(seen.thaws)) == (1, 1)
+    client.close()
 
 
 # Numbers
@@ -402,7 +403,8 @@ def models(reader: InMemoryMetricReader) -> set[str]:
 
 def test_every_row_of_the_table_names_tests_that_exist() -> None:
     """`docs/faults.md` says of each fault which test shows it, and there is such a test."""
-    rows = [line for line in (ROOT / "docs/faults.md").read_text().splitlines() if line.startswith("| ")][2:]
+    lines = (ROOT / "docs/faults.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith(("| what breaks", "| ---"))]
     assert len(rows) > 15
     for row in rows:
         named = re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)", row)

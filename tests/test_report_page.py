@@ -118,8 +118,9 @@ def test_names_of_others_are_text_and_nothing_else(read: Read, html: str) -> Non
     assert HOSTILE in shown
     assert HOSTILE_ATTRIBUTE in shown
     assert "<b>evil</b>.example.com" in shown
+    ours = html.replace(max(read.scripts, key=len), "")  # Plotly itself may hold what it likes
     for invisible in "\u202e\u2066\x1b\x00":
-        assert invisible not in html
+        assert invisible not in ours
         assert f"\\u{ord(invisible):04x}" not in "".join(read.scripts[:1])
     assert HOSTILE_SERVER not in shown
 

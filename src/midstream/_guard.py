@@ -22,12 +22,17 @@ def trouble(part: str, exc: BaseException, result: str = "your stream is unaffec
     """
     if RAISE:
         raise exc
-    with suppress(Exception):  # a log handler may fail as well, and the caller's stream goes on all the same
-        if part not in _said:
-            _said.add(part)
-            log.warning("midstream: the %s failed with %s; %s", part, type(exc).__name__, result)
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("midstream: the %s failed\n%s", part, place_of(exc))
+    if part not in _said:
+        _said.add(part)
+        tell(logging.WARNING, "midstream: the %s failed with %s; %s", part, type(exc).__name__, result)
+    if log.isEnabledFor(logging.DEBUG):
+        tell(logging.DEBUG, "midstream: the %s failed\n%s", part, place_of(exc))
+
+
+def tell(level: int, message: str, *args: object) -> None:
+    """Write to the log. Its handlers are the caller's, and one that fails costs its line and nothing else."""
+    with suppress(Exception):
+        log.log(level, message, *args)
 
 
 def place_of(exc: BaseException) -> str:

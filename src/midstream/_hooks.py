@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from midstream._guard import place_of
+from midstream._guard import place_of, tell
 
 PATIENCE_S = 0.05
 LINGER_S = 0.5
 LONGEST_QUEUE = 1000
-
-log = logging.getLogger("midstream")
 
 _Job: TypeAlias = "tuple[Callable[[Any], object], Any, threading.Lock]"
 
@@ -126,12 +123,11 @@ class HookRunner:
             return True
 
     def _say(self, key: str, message: str, exc: BaseException | None = None) -> None:
-        with suppress(Exception):  # a log handler may fail as well
-            if key not in self._said:
-                self._said.add(key)
-                log.warning("midstream: %s", message)
-            if exc is not None and log.isEnabledFor(logging.DEBUG):
-                log.debug("midstream: a hook failed\n%s", place_of(exc))
+        if key not in self._said:
+            self._said.add(key)
+            tell(logging.WARNING, "midstream: %s", message)
+        if exc is not None:
+            tell(logging.DEBUG, "midstream: a hook failed\n%s", place_of(exc))
 
 
 def _nothing(_value: object) -> None:

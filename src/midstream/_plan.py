@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,6 +72,14 @@ def plan_of(
         export_interval_s=_interval(environ, export_interval_s),
         shutdown_timeout_s=_seconds("shutdown_timeout_s", shutdown_timeout_s),
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a server on that host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _asked(environ: Mapping[str, str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 from contextlib import ExitStack
 from types import TracebackType
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
-from midstream._guard import Guard
+from midstream._guard import Guard, tell
 from midstream._monitor import PROCESS
-from midstream._plan import SHUTDOWN_TIMEOUT_S, Plan, Protocol, plan_of
+from midstream._plan import SHUTDOWN_TIMEOUT_S, Plan, Protocol, is_loopback, plan_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -181,4 +182,12 @@ def _endpoint(host: str, port: int) -> Endpoint:
         raise ImportError(
             "the Prometheus endpoint needs an extra: pip install 'midstream[prometheus]'"
         ) from exc
-    return Endpoint(host, port)
+    endpoint = Endpoint(host, port)
+    if not is_loopback(host):
+        tell(
+            logging.WARNING,
+            "midstream: whoever can reach this machine on %s can read the metrics at %s",
+            host,
+            endpoint.url,
+        )
+    return endpoint

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 
+from midstream._plan import is_loopback
 
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a server on that host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+__all__ = ["is_loopback", "why_not"]
 
 
 def why_not(error: OSError, host: str, port: int) -> str:

@@ -11,6 +11,7 @@ import typer
 from midstream.alerts import Naming
 from midstream.cli._dashboard_page import Page
 from midstream.cli._errors import CliError
+from midstream.cli._listening import is_loopback
 from midstream.dashboards import DASHBOARDS
 from midstream.dashboards.render import as_json
 
@@ -78,6 +79,10 @@ def _serve(url: str, host: str, port: int, name: str, naming: Naming) -> None:
         raise CliError(
             f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port"
         ) from error
+    if not is_loopback(host):
+        sys.stderr.write(
+            f"midstream: warning: whoever can reach this machine on {host} can see this dashboard\n"
+        )
     with page:
         sys.stdout.write(
             f"Showing {name} from {page.prometheus}, until Ctrl-C:\n\nhttp://{host}:{page.server_port}/\n"

@@ -84,6 +84,7 @@ def silences(series: Sequence[Series], threshold: Threshold) -> Figure | None:
         data,
         {
             "barmode": "stack" if len(data) > 1 else "relative",
+            "showlegend": True,
             "xaxis": _log_axis(first, last + 1, threshold),
             "yaxis": axis("streams"),
             **_threshold_line(threshold),
@@ -127,6 +128,7 @@ def exceedance(series: Sequence[Series], threshold: Threshold) -> Figure | None:
         "that one stream in a thousand can be read as well as one in ten; the end of a curve rests on a single stream.",
         data,
         {
+            "showlegend": True,
             "xaxis": _log_axis(bucket(min(everything)), bucket(max(everything)) + 1, threshold),
             "yaxis": axis(
                 "share of streams",

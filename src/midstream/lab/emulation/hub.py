@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -12,6 +13,8 @@ from midstream.lab.drive import Drive, Heard, Turn
 from midstream.lab.emulation.answer import Answer, Broken, Queued, Refused, Said, Started
 from midstream.lab.emulation.meter import Life, Meter
 from midstream.lab.emulation.room import Room
+
+_log = logging.getLogger(__name__)
 
 
 class Hub:
@@ -28,16 +31,6 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._origin = 0.0
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def open(self) -> int:
-        """How many answers are under way."""
-        return len(self._groups)
-
-    @property
-    def slipped_s(self) -> float:
-        """How far the engine fell behind, in its own seconds, because this machine could not keep up."""
-        return self._room.slipped_s
 
     def ask(self, request: Request, choices: int, answer: Answer, *, fail_at: int | None = None) -> None:
         """Let the engine have a request, once for each choice; `answer` gets what comes of it."""
@@ -149,6 +142,11 @@ class Hub:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        slipped_s = self._room.slipped_s
         when = self._room.wake(now)
+        if self._room.slipped_s and not slipped_s:
+            _log.warning(
+                "this machine cannot keep up with the emulated engine, whose clock is set forward: use a lower --speed"
+            )
         if when is not None:
             self._timer = self._loop.call_at(self._origin + when / self._speed, self._wake)
