@@ -39,7 +39,13 @@ def _junk(draw: st.DrawFn) -> str:
                     "choices": anything
                     | st.lists(
                         st.fixed_dictionaries(
-                            {}, optional={"index": anything, "delta": anything, "finish_reason": anything, "text": anything}
+                            {},
+                            optional={
+                                "index": anything,
+                                "delta": anything,
+                                "finish_reason": anything,
+                                "text": anything,
+                            },
                         ),
                         max_size=2,
                     ),
@@ -95,7 +101,9 @@ chat = st.one_of(
     st.builds(role),
     reasons.map(finish),
     st.builds(finish),
-    st.builds(lambda p, c: chunk(choices=[], usage={"prompt_tokens": p, "completion_tokens": c}), counts, counts),
+    st.builds(
+        lambda p, c: chunk(choices=[], usage={"prompt_tokens": p, "completion_tokens": c}), counts, counts
+    ),
     st.builds(usage, st.integers(0, 99), st.integers(0, 99)),
     st.builds(lambda word, index: text(word, index=index), words, indices),
     st.builds(lambda word, n: text(word, usage={"prompt_tokens": 3, "completion_tokens": n}), words, counts),
@@ -181,7 +189,9 @@ noise = st.one_of(
     st.text(max_size=20),
     anything.map(lambda value: "data: " + json.dumps(value) + "\n\n"),
 )
-raw = st.sampled_from([b"data: \xff\xfe\n\n", b"\xef\xbb\xbf", b"data: \xed\xa0\x80\n\n", b"\x00", b"data: {}\r\r"])
+raw = st.sampled_from(
+    [b"data: \xff\xfe\n\n", b"\xef\xbb\xbf", b"data: \xed\xa0\x80\n\n", b"\x00", b"data: {}\r\r"]
+)
 FRAMES: dict[str, Any] = {"chat": chat, "completions": completions, "responses": responses}
 
 
@@ -195,11 +205,20 @@ def pieces(draw: st.DrawFn, api: str) -> tuple[Piece, ...]:
     newline = draw(st.sampled_from(["\n", "\n", "\n", "\r\n", "\r"]))
     found: list[Piece] = []
     for content in frames:
-        data = content if isinstance(content, bytes) else content.replace("\n", newline).encode("utf-8", "replace")
+        data = (
+            content
+            if isinstance(content, bytes)
+            else content.replace("\n", newline).encode("utf-8", "replace")
+        )
         cuts = sorted(draw(st.lists(st.floats(0, 1), max_size=2)))
         edges = [0, *(int(cut * len(data)) for cut in cuts), len(data)]
         for begin, end in zip(edges, edges[1:], strict=False):
-            found.append((draw(st.sampled_from(DELAYS_S)) if begin == 0 or draw(st.booleans()) else 0.0, data[begin:end]))
+            found.append(
+                (
+                    draw(st.sampled_from(DELAYS_S)) if begin == 0 or draw(st.booleans()) else 0.0,
+                    data[begin:end],
+                )
+            )
     for act in draw(st.lists(st.sampled_from(MEANWHILE), max_size=2)):
         found.insert(draw(st.integers(0, len(found))), (draw(st.sampled_from(DELAYS_S)), act))
     if draw(st.integers(0, 3)) == 0:

@@ -102,7 +102,9 @@ class Network:
             self.pool = self.core.ConnectionPool(max_connections=None, network_backend=_backend(self))
         else:
             self.transport = http.AsyncHTTPTransport(verify=False)
-            self.pool = self.core.AsyncConnectionPool(max_connections=None, network_backend=_async_backend(self))
+            self.pool = self.core.AsyncConnectionPool(
+                max_connections=None, network_backend=_async_backend(self)
+            )
         self.transport._pool = self.pool
 
     def state(self) -> Any:
@@ -140,7 +142,9 @@ class Line:
         head, found, body = bytes(self.sent).rpartition(b"POST ")[2].partition(b"\r\n\r\n")
         if not found:
             return
-        length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:")
+        length = next(
+            int(line[15:]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"
+        )
         if len(body) >= length:
             self.pieces = self.network.answers.pop(0).wire()
 

@@ -55,7 +55,9 @@ class Handle:
 class World:
     """A client, its network, and the streams that its callers hold."""
 
-    def __init__(self, kind: str, *, monitored: bool, socket: str, provider: Any = None, **settings: Any) -> None:
+    def __init__(
+        self, kind: str, *, monitored: bool, socket: str, provider: Any = None, **settings: Any
+    ) -> None:
         self.kind = kind
         self.clock = ManualClock()
         self.network = Network(kind, self.clock, socket)
@@ -74,12 +76,16 @@ class World:
         if kind == "sync":
             self.client: Any = OpenAI(http_client=http.Client(transport=self.network.transport), **options)
         else:
-            self.client = AsyncOpenAI(http_client=http.AsyncClient(transport=self.network.transport), **options)
+            self.client = AsyncOpenAI(
+                http_client=http.AsyncClient(transport=self.network.transport), **options
+            )
         self.seen: Collected | None = None
         if monitored:
             self.seen = collect(self.client, clock=self.clock, meter_provider=provider, **settings)
         if self.loop is not None:
-            self.loop.set_exception_handler(lambda _, context: self.noise.append(_noise(context.get("exception"))))
+            self.loop.set_exception_handler(
+                lambda _, context: self.noise.append(_noise(context.get("exception")))
+            )
 
     # What callers do
 
@@ -269,7 +275,9 @@ class World:
         lived = handle.lived
         lived.disturbed |= handle.stream is None  # left before there was anything to read
         if handle.stream is not None and lived.ended_by is None:
-            lived.ended_by = "left" if exc is None or isinstance(exc, (Exception, GeneratorExit)) else "cancelled"
+            lived.ended_by = (
+                "left" if exc is None or isinstance(exc, (Exception, GeneratorExit)) else "cancelled"
+            )
             lived.last_event = self.clock.now
 
 

@@ -92,7 +92,9 @@ def collector(behaves: str) -> Iterator[str]:
                 return
             if behaves == "is slow":
                 over.wait(0.2)
-            status = 503 if behaves == "fails" or (behaves == "fails in the middle" and len(asked) > 1) else 200
+            status = (
+                503 if behaves == "fails" or (behaves == "fails in the middle" and len(asked) > 1) else 200
+            )
             self.send_response(status)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -283,7 +285,10 @@ say(at=time.monotonic())
     assert told[0] == {"texts": ["abc"] * 3, "outcomes": ["completed"] * 2, "written": False}
     cannot, lost = log
     assert cannot.startswith(f"midstream: the journal {tmp_path / 'streams.db'} cannot be written")
-    assert lost == f"midstream: 2 records could not be written into the journal {tmp_path / 'streams.db'} before the process ended"
+    assert (
+        lost
+        == f"midstream: 2 records could not be written into the journal {tmp_path / 'streams.db'} before the process ended"
+    )
 
 
 def test_process_without_threads_streams_on(
@@ -365,7 +370,8 @@ def test_wall_clock_that_jumps_moves_no_duration(jump_s: float) -> None:
     """NTP, daylight saving or a restored machine: durations come from another clock, and the record tells the jump."""
     clock = ManualClock()
     client = OpenAI(
-        api_key="none", http_client=scripted([(1, text("a")), (3, text("b")), (3, finish()), (3, DONE)], clock)
+        api_key="none",
+        http_client=scripted([(1, text("a")), (3, text("b")), (3, finish()), (3, DONE)], clock),
     )
     seen = collect(client, clock=clock)
     seen.process.wall = lambda: 1_000_000.0 + clock() + (jump_s if clock() > 2 else 0.0)
@@ -404,7 +410,9 @@ def models(reader: InMemoryMetricReader) -> set[str]:
 def test_every_row_of_the_table_names_tests_that_exist() -> None:
     """`docs/faults.md` says of each fault which test shows it, and there is such a test."""
     lines = (ROOT / "docs/faults.md").read_text().splitlines()
-    rows = [line for line in lines if line.startswith("| ") and not line.startswith(("| what breaks", "| ---"))]
+    rows = [
+        line for line in lines if line.startswith("| ") and not line.startswith(("| what breaks", "| ---"))
+    ]
     assert len(rows) > 15
     for row in rows:
         named = re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)", row)

@@ -20,7 +20,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
@@ -139,7 +145,10 @@ class Worlds(RuleBasedStateMachine):
         self.both(lambda world: world.close_response(slot))
 
     @precondition(lambda self: self.which("create", "streaming", "helper"))
-    @rule(pick=picks, exc=st.sampled_from([None, None, Stop("s"), KeyboardInterrupt(), GeneratorExit(), CancelledError()]))
+    @rule(
+        pick=picks,
+        exc=st.sampled_from([None, None, Stop("s"), KeyboardInterrupt(), GeneratorExit(), CancelledError()]),
+    )
     def leave(self, pick: int, exc: BaseException | None) -> None:
         slot = nth(pick, self.which("create", "streaming", "helper"))
         self.both(lambda world: world.leave(slot, exc))
@@ -191,7 +200,9 @@ class Worlds(RuleBasedStateMachine):
         assert len(seen.process.roster) == 0
         records = {record.request_model: record for record in seen.records}
         followed = [handle for handle in self.ours.past if handle.made]
-        assert sorted(record.request_model for record in seen.records) == sorted(handle.model for handle in followed)
+        assert sorted(record.request_model for record in seen.records) == sorted(
+            handle.model for handle in followed
+        )
         assert len(seen.records) == self.ours.streams == self.bare.streams
         for handle in followed:
             holds(records[handle.model])

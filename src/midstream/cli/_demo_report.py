@@ -100,7 +100,7 @@ def show_advice(console: Console, seen: Seen) -> None:
         ),
         "",
         Text(f"    vllm serve ... --max-num-active-seqs {limits.never}", style="bold cyan"),
-        Text("    (--max-num-seqs before vLLM 0.31; other engines: docs/serve.md)", style="dim"),
+        Text("    (--max-num-seqs before vLLM 0.31; other engines: docs/engine-flags.md)", style="dim"),
         "",
     )
 

@@ -1,0 +1,614 @@
+"""Something secret in every place where a program or a server can put it, and a look at everything that comes out.
+
+Each canary is a word of its own, so that a failure names the place it came from. They are planted in what midstream
+must never keep; model names, hosts, finish reasons and attributes are kept, and docs/privacy.md says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry, generate_latest
+
+import midstream
+from harness import Answer, settled
+from midstream import _guard
+from midstream._patch import Patches
+from midstream.cli import main
+from midstream.journal import flush
+from midstream.testing import (
+    DONE,
+    ManualClock,
+    Script,
+    chunk,
+    collect,
+    finish,
+    frame,
+    http_library,
+    role,
+    scripted,
+    scripted_async,
+    text,
+    usage,
+)
+from needs import needs_responses
+
+
+class Canaries:
+    """Words that may come out nowhere."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def __call__(self, place: str) -> str:
+        """A word for one place, the same each time."""
+        word = f"canary{place}zq7"
+        if word not in self.words:
+            self.words.append(word)
+        return word
+
+    def in_(self, what: str | bytes) -> list[str]:
+        """Which of them are in there, plain or as basic authentication writes them."""
+        data = what.encode("utf-8", "replace") if isinstance(what, str) else what
+        lower = data.lower()
+        login = base64.b64encode(f"{self('user')}:{self('password')}".encode())
+        return [word for word in self.words if word.encode() in lower] + (["login"] if login in data else [])
+
+
+bird = Canaries()
+SERVED = {
+    "content-type": "text/event-stream",
+    "x-request-id": bird("responseheader"),
+    "set-cookie": bird("cookie"),
+}
+
+
+class Everything(logging.Handler):
+    """Keeps every log line at every level: as text, with its traceback, and with what it was made of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.NOTSET)
+        self.setFormatter(logging.Formatter("%(message)s"))
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{self.format(record)} {record.args!r} {record.exc_info!r} {record.__dict__!r}")
+
+
+class Outlets:
+    """Every way in which something can come out of midstream."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = ManualClock()
+        self.log = Everything()
+        self.memory = InMemoryMetricReader()
+        self.prometheus = CollectorRegistry()
+        readers = [self.memory, PrometheusMetricReader(registry=self.prometheus)]
+        self.meters = MeterProvider(readers, shutdown_on_exit=False)
+        self.spans = InMemorySpanExporter()
+        self.tracing = TracerProvider(shutdown_on_exit=False)
+        self.tracing.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.shown: list[str] = []
+
+    @property
+    def journal(self) -> Path:
+        """The file that records go to."""
+        return self.path / "streams.db"
+
+    def watch(self, client: Any, **settings: Any) -> Any:
+        """Monitor something with every outlet open."""
+        seen = collect(
+            None if callable(client) else client,
+            clock=self.clock,
+            meter_provider=self.meters,
+            journal=self.journal,
+            attributes={"team": "search"},
+            on_freeze=self.show,
+            on_thaw=self.show,
+            on_end=self.show,
+            **settings,
+        )
+        self.shown.append(repr(seen.monitor))
+        return seen
+
+    def show(self, value: Any) -> None:
+        """Keep what a hook or a list of streams was given."""
+        self.shown += [repr(value), str(value)]
+
+    def all(self) -> dict[str, str | bytes]:
+        """Everything that came out, by where it came out."""
+        assert flush()
+        data = self.memory.get_metrics_data()
+        return {
+            "values": "\n".join(self.shown),
+            "log": "\n".join(self.log.lines),
+            "metrics": "" if data is None else data.to_json(),
+            "Prometheus page": generate_latest(self.prometheus),
+            "spans": "\n".join(span.to_json() for span in self.spans.get_finished_spans()),
+            "journal": b"".join(file.read_bytes() for file in sorted(self.path.iterdir())),
+        }
+
+
+@pytest.fixture
+def outlets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outlets]:
+    monkeypatch.setattr(_guard, "RAISE", False)
+    monkeypatch.setattr(_guard, "_said", set())
+    found = Outlets(tmp_path)
+    log = logging.getLogger("midstream")
+    before = log.level
+    log.setLevel(logging.DEBUG)
+    log.addHandler(found.log)
+    yield found
+    log.removeHandler(found.log)
+    log.setLevel(before)
+
+
+def clean(outlets: Outlets, *expected: str) -> None:
+    """No canary came out anywhere, though each outlet was used and each of `expected` came out."""
+    found = outlets.all()
+    assert {outlet: bird.in_(data) for outlet, data in found.items() if bird.in_(data)} == {}
+    said = "\n".join(data if isinstance(data, str) else repr(data) for data in found.values())
+    assert [word for word in expected if word not in said] == []
+
+
+# What programs and servers say
+
+CALL = {
+    "index": 0,
+    "id": bird("toolid"),
+    "type": "function",
+    "function": {"name": bird("toolname"), "arguments": bird("toolarguments")},
+}
+DELTAS = [
+    {"content": bird("text")},
+    {"reasoning": bird("reasoning")},
+    {"reasoning_content": bird("reasoningcontent")},
+    {"refusal": bird("refusal")},
+    {"tool_calls": [CALL]},
+    {"function_call": {"name": bird("functionname"), "arguments": bird("functionarguments")}},
+    {"audio": {"data": bird("audio"), "transcript": bird("transcript")}},
+    {bird("unknownfield"): bird("unknownvalue")},
+]
+SPOKEN: Script = [
+    (0.5, f": {bird('comment')}\n\n"),
+    (1, role()),
+    *[(2.0 + 10 * number, chunk(delta)) for number, delta in enumerate(DELTAS)],
+    (80, chunk({}, None, id=bird("chunkid"), system_fingerprint=bird("fingerprint"), extra=bird("extra"))),
+    (81, finish()),
+    (82, usage(3, 4, details=bird("usage"))),
+    (82, DONE),
+]
+EVENTS: Script = [
+    (
+        1,
+        frame(
+            {
+                "type": "response.created",
+                "response": {"id": bird("responseid"), "instructions": bird("instructions")},
+            }
+        ),
+    ),
+    (2, frame({"type": "response.output_text.delta", "delta": bird("outputtext")})),
+    (
+        12,
+        frame(
+            {
+                "type": "response.output_item.added",
+                "item": {"type": "function_call", "name": bird("itemname")},
+            }
+        ),
+    ),
+    (22, frame({"type": "response.function_call_arguments.delta", "delta": bird("itemarguments")})),
+    (23, frame({"type": "response.failed", "response": {"error": {"message": bird("failure")}}})),
+]
+ENDS: dict[str, Script] = {
+    "error event": [(20, frame({"error": {"message": bird("errormessage"), "code": bird("errorcode")}}))],
+    "error that is yielded": [
+        (20, "event: error\n" + frame({"message": bird("flatmessage"), "code": bird("flatcode")}))
+    ],
+    "undecodable frame": [(20, f"data: {bird('brokenframe')}\n\n")],
+    "exception of the transport": [(20, RuntimeError(bird("exception")))],
+    "chunk of no known shape": [
+        (20, frame({"choices": bird("choices"), "usage": bird("usagetext")})),
+        (21, DONE),
+    ],
+}
+REQUEST: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": bird("systemprompt")},
+        {"role": "user", "content": [{"type": "text", "text": bird("prompt")}], "name": bird("username")},
+    ],
+    "user": bird("endusers"),
+    "stop": [bird("stop")],
+    "metadata": {"trace": bird("metadata")},
+    "tools": [
+        {"type": "function", "function": {"name": bird("tool"), "description": bird("tooldescription")}}
+    ],
+    "extra_body": {"more": bird("extrabody")},
+    "extra_headers": {"x-extra": bird("extraheader")},
+    "extra_query": {"q": bird("extraquery")},
+}
+
+
+def client(kind: str, outlets: Outlets, script: Script, **response: Any) -> Any:
+    """A client with a canary in everything that it is made of."""
+    http = scripted if kind == "sync" else scripted_async
+    make = OpenAI if kind == "sync" else AsyncOpenAI
+    return make(
+        api_key=bird("key"),
+        organization=bird("organization"),
+        project=bird("project"),
+        base_url=f"http://{bird('user')}:{bird('password')}@llm.example.com/{bird('path')}/v1?key={bird('query')}",
+        default_headers={"x-default": bird("defaultheader")},
+        default_query={"d": bird("defaultquery")},
+        http_client=http(script, outlets.clock, **{"headers": SERVED, **response}),
+        max_retries=0,
+    )
+
+
+async def ask(outlets: Outlets, made: Any, method: Any, **request: Any) -> None:
+    """Ask for a stream and read it to whatever end it has, with the streams that are open looked at all along."""
+    seen = outlets.watch(made)
+    with outlets.tracing.get_tracer("shop").start_as_current_span(
+        "ask", record_exception=False, set_status_on_exception=False
+    ):
+        try:
+            async for _ in Answer(await settled(method(**request, stream=True))):
+                outlets.show(seen.streams())
+        except Exception:
+            outlets.show("it raised")
+    seen.flush()
+
+
+KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+@KINDS
+@pytest.mark.parametrize("end", ["spoken to its end", *ENDS])
+def test_nothing_of_a_chat_comes_out(end: str, kind: str, outlets: Outlets) -> None:
+    """Prompts, output of every kind, tools, headers, key, URL and messages of errors stay where they are."""
+    script = SPOKEN if end not in ENDS else [*SPOKEN[:6], *((40 + at, data) for at, data in ENDS[end])]
+    made = client(kind, outlets, script)
+
+    asyncio.run(ask(outlets, made, made.chat.completions.create, **REQUEST))
+
+    clean(
+        outlets, "llm.example.com", "stream froze", "stream.freeze", "stream_max_gap_seconds_bucket", "search"
+    )
+
+
+@KINDS
+def test_nothing_of_a_completion_comes_out(kind: str, outlets: Outlets) -> None:
+    """The older API says its text in another place."""
+    piece = frame(
+        {
+            "id": "c",
+            "model": "m",
+            "choices": [{"index": 0, "text": bird("completion"), "finish_reason": None}],
+        }
+    )
+    made = client(kind, outlets, [(1, piece), (20, piece), (21, DONE)])
+
+    asyncio.run(
+        ask(
+            outlets,
+            made,
+            made.completions.create,
+            model="m",
+            prompt=bird("completionprompt"),
+            suffix=bird("suffix"),
+        )
+    )
+
+    clean(outlets, "llm.example.com", "stream froze", "no_finish")
+
+
+@needs_responses
+@KINDS
+def test_nothing_of_a_response_comes_out(kind: str, outlets: Outlets) -> None:
+    """Nor of the events of the Responses API."""
+    made = client(kind, outlets, EVENTS)
+
+    asyncio.run(
+        ask(
+            outlets,
+            made,
+            made.responses.create,
+            model="m",
+            input=bird("input"),
+            instructions=bird("theinstructions"),
+            metadata={"m": bird("responsemetadata")},
+        )
+    )
+
+    clean(outlets, "llm.example.com", "stream froze", "response.failed")
+
+
+@KINDS
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+def test_nothing_of_a_refusal_comes_out(status: int, kind: str, outlets: Outlets) -> None:
+    """What a server answers instead of a stream is its own business, and the program's."""
+    http = http_library()
+    body = {"error": {"message": f"bad key {bird('refusedkey')}", "code": bird("refusedcode")}}
+    transport = http.MockTransport(
+        lambda _: http.Response(status, json=body, headers={"x-id": bird("refusedheader")})
+    )
+    made = client(kind, outlets, [])
+    made._client = (http.Client if kind == "sync" else http.AsyncClient)(transport=transport)
+
+    asyncio.run(ask(outlets, made, made.chat.completions.create, **REQUEST))
+
+    clean(outlets, "llm.example.com", "Error")
+
+
+def test_nothing_of_a_stream_of_another_make_comes_out(outlets: Outlets) -> None:
+    """Generators, functions and their arguments, whatever they yield and however they fail."""
+
+    def words(question: str) -> Iterator[Any]:
+        yield bird("word")
+        outlets.clock.advance(20)
+        yield {"choices": [{"delta": {"content": bird("dictionary")}}]}
+        raise ValueError(bird("generator"))
+
+    async def words_async(question: str) -> AsyncIterator[Any]:
+        for word in words(question):
+            yield word
+
+    watch = outlets.watch(words).monitor
+    with pytest.raises(ValueError, match="canary"):
+        for _ in watch(words)(bird("argument")):
+            pass
+    stream = watch(words(bird("argument")))
+    next(stream)
+    outlets.show(stream)
+    stream.close()
+
+    async def read() -> None:
+        async for _ in watch(words_async)(bird("argument")):
+            pass
+
+    with pytest.raises(ValueError, match="canary"):
+        asyncio.run(read())
+
+    clean(outlets, "stream froze", "ValueError")
+
+
+class Hostile:
+    """A chunk that raises whatever it is asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        secret = bird("local")  # an error collector that keeps the variables of frames would keep this
+        raise RuntimeError(f"{bird('chunkexception')} {secret}") from ValueError(bird("cause"))
+
+
+def test_nothing_comes_out_of_our_own_failures(outlets: Outlets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever part of midstream or of a hook fails, with whatever message: class and place are told, and no more."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(bird("ownexception")) from KeyError(bird("owncause"))
+
+    list(outlets.watch(Hostile).monitor(iter([Hostile(), "a", Hostile()])))
+    for part in (
+        "_openai_calls.call_of",
+        "_openai_streams.wire_clock",
+        "_tracker.record_of",
+        "_recorder.samples_of",
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"midstream.{part}", fails)
+            made = client("sync", outlets, SPOKEN)
+            asyncio.run(ask(outlets, made, made.chat.completions.create, **REQUEST))
+    made = client("sync", outlets, SPOKEN)
+    hooked = midstream.monitor(made, on_end=fails, on_freeze=fails)
+    list(hooked.chat.completions.create(**REQUEST, stream=True))
+    until_said(outlets, "the hook")
+
+    clean(
+        outlets,
+        "RuntimeError",
+        "from KeyError",
+        "test_canaries.py",
+        "the request failed",
+        "the record failed",
+    )
+
+
+def until_said(outlets: Outlets, words: str) -> None:
+    from waiting import until
+
+    until(lambda: any(words in line for line in outlets.log.lines))
+
+
+def test_nothing_comes_out_of_an_import_that_fails(outlets: Outlets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even from the failure to find our place in another SDK."""
+
+    def fails(*_: Any) -> None:
+        raise TypeError(bird("patchexception"))
+
+    monkeypatch.setattr(Patches, "wrap", fails)
+    from midstream import openai
+
+    monkeypatch.setattr(type(openai.clients), "in_use", True)
+    openai._imported(None)
+
+    clean(outlets, "openai clients are not monitored")
+
+
+# What is made of a journal
+
+
+def test_nothing_is_in_what_is_made_of_a_journal(
+    outlets: Outlets, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Report, page, advice, comparison and exports know no more than the records do."""
+    pytest.importorskip("pyarrow")
+    for script in (SPOKEN, [*SPOKEN[:6], *((40 + at, data) for at, data in ENDS["error event"])]):
+        made = client("sync", outlets, script)
+        asyncio.run(ask(outlets, made, made.chat.completions.create, **REQUEST, max_tokens=16))
+    assert flush()
+    out = tmp_path_factory.mktemp("out")
+    journal = ["--journal", str(outlets.journal), "--since", "1970-01-01"]
+    for command in (
+        ["report", *journal],
+        ["report", *journal, "--html", str(out / "report.html")],
+        ["advise", "max-tokens", *journal],
+        ["export", *journal],
+        ["export", *journal, "-o", str(out / "streams.csv")],
+        ["export", *journal, "-o", str(out / "streams.jsonl")],
+        ["export", *journal, "-o", str(out / "streams.parquet")],
+    ):
+        assert main(command) in {0, 3}, command
+    printed = "".join(capfd.readouterr())
+    files = {file.name: file.read_bytes() for file in sorted(out.iterdir())}
+
+    assert sorted(files) == ["report.html", "streams.csv", "streams.jsonl", "streams.parquet"]
+    assert all(b"llm.example.com" in data or name == "report.html" for name, data in files.items())
+    assert {
+        name: bird.in_(data) for name, data in {"console": printed, **files}.items() if bird.in_(data)
+    } == {}
+
+
+# What commands say of servers
+
+
+@pytest.fixture
+def refusing() -> Iterator[int]:
+    """A server that answers everything with a page of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<html>no</html>"
+            self.send_response(401)
+            self.send_header("content-type", "text/html")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+COMMANDS = [
+    ["probe", "{url}", "--model", "m", "-n", "1"],
+    ["report", "--prometheus", "{url}", "--header", f"X-Scope-OrgID:{bird('header')}"],
+    ["compare", "--prometheus", "{url}", "--at", "1h", "--header", f"X-Scope-OrgID:{bird('header')}"],
+    ["advise", "max-tokens", "--prometheus", "{url}", "--header", f"X-Scope-OrgID:{bird('header')}"],
+    ["watch", "--server", "{url}", "--header", f"X-Key:{bird('header')}", "--once"],
+    ["rules", "--check", "{url}"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("server", ["refuses", "is not there"])
+@pytest.mark.parametrize("address", ["user", "query", "malformed"])
+def test_no_login_key_or_query_is_in_what_a_command_says(
+    command: list[str],
+    server: str,
+    address: str,
+    refusing: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """However a command fails to reach a server, it repeats nothing of what lets one in."""
+    caplog.set_level(logging.DEBUG)
+    for name in ("OPENAI_API_KEY", "MIDSTREAM_SERVER_TOKEN", "MIDSTREAM_PROMETHEUS_TOKEN"):
+        monkeypatch.setenv(name, bird("key"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        port = refusing if server == "refuses" else taken.getsockname()[1]
+        urls = {
+            "user": f"http://{bird('user')}:{bird('password')}@127.0.0.1:{port}",
+            "query": f"http://127.0.0.1:{port}/?key={bird('query')}",
+            "malformed": f"http://{bird('user')}:{bird('password')}@127.0.0.1:{port}x/?key={bird('query')}",
+        }
+        status = main([part.format(url=urls[address]) for part in command])
+
+    said = capfd.readouterr()
+    assert status != 0
+    assert said.err
+    assert bird.in_(said.out + said.err) == []
+    ours = [record for record in caplog.records if record.name.startswith("midstream")]
+    assert bird.in_(repr([(record.getMessage(), record.args) for record in ours])) == []
+
+
+# Where we listen
+
+
+def test_whoever_listens_beyond_this_machine_is_warned(caplog: pytest.LogCaptureFixture) -> None:
+    """`setup()` serves metrics on loopback; elsewhere only when told to, and it says so."""
+    from midstream._plan import plan_of
+    from midstream.setup import Setup
+
+    with Setup(plan_of({}, prometheus=0)) as handle:
+        assert (handle.prometheus_url or "").startswith("http://127.0.0.1:")
+    assert caplog.records == []
+    with Setup(plan_of({}, prometheus=0, host="0.0.0.0")) as handle:
+        pass
+    assert [record.getMessage() for record in caplog.records] == [
+        f"midstream: whoever can reach this machine on 0.0.0.0 can read the metrics at {handle.prometheus_url}"
+    ]
+
+
+LISTENING = [["replay"], ["serve"], ["dashboard", "--serve", "http://127.0.0.1:9"]]
+
+
+@pytest.mark.parametrize("command", LISTENING, ids=lambda command: command[0])
+@pytest.mark.parametrize(("host", "warns"), [(None, False), ("0.0.0.0", True)])
+def test_commands_listen_on_loopback_and_warn_elsewhere(
+    command: list[str],
+    host: str | None,
+    warns: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Every command that serves something: by default nobody else can reach it, and else it says who can."""
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupt)
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupt)
+    options = ["--port", "0"] + ([] if host is None else ["--host", host])
+
+    assert main([*command, *options]) == 130
+
+    said = capfd.readouterr()
+    assert ("warning: whoever can reach this machine on 0.0.0.0" in said.err) == warns
+    assert "http://" in said.out
+
+
+def test_no_other_command_listens() -> None:
+    """A command with `--host` is one of those above."""
+    source = Path(midstream.__file__).parent / "cli"
+    listening = [file.stem for file in sorted(source.glob("*.py")) if "host: Annotated" in file.read_text()]
+    assert listening == sorted(command[0] for command in LISTENING)
