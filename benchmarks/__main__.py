@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import accuracy, coverage, journal, overhead, reality, writeup
+from benchmarks import (
+    accuracy,
+    coverage,
+    imports,
+    instructions,
+    journal,
+    memory,
+    overhead,
+    peers,
+    reality,
+    scale,
+    writeup,
+)
 
 for title, main, arguments in (
     ("What it costs", overhead.main, []),
+    (
+        "What other instrumentations cost",
+        peers.main,
+        ["--rounds", "60", "--json", f"{peers.HOME}/peers.json"],
+    ),
+    ("What it holds", memory.main, []),
+    ("Ten thousand streams at once", scale.main, []),
+    ("What its import takes", imports.main, []),
+    ("Instructions", instructions.main, []),
     ("How exact it is", accuracy.main, ["--rounds", "1"]),
     ("What the journal costs, takes and loses", journal.main, []),
 ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ MEANWHILE = [Act.GARBAGE, Act.LOOK, Act.CLOSE, Act.READ]
 
 words = st.sampled_from(["a", "Hel", "", " ", "\n", "x\u2028y\u0085z", "ß", "🧊", "\x00", "0", "x" * 300])
 counts = st.sampled_from([0, 1, 7, 240, -3, None, True, 1.5, "3", 10**30])
-reasons = st.sampled_from(
+reasons: st.SearchStrategy[Any] = st.sampled_from(
     ["stop", "length", "tool_calls", "content_filter", "function_call", "", None, "eos_token", "abort", "error",
      "stop_sequence", "STOP", 3, ["stop"], {"type": "stop"}]
 )  # fmt: skip
@@ -143,7 +144,9 @@ responses = st.one_of(
             ["keepalive", "response.reasoning_text.delta", "response.function_call_arguments.delta", "error", "ping",
              "response.output_item.added", "response.image_generation_call.partial_image", ""]
         ),
-        st.dictionaries(st.sampled_from(["delta", "item", "code", "message", "partial_image_b64"]), anything, max_size=2),
+        st.dictionaries(
+            st.sampled_from(["delta", "item", "code", "message", "partial_image_b64"]), anything, max_size=2
+        ),
     ),
 )  # fmt: skip
 noise = st.one_of(
@@ -212,7 +215,7 @@ def pieces(draw: st.DrawFn, api: str) -> tuple[Piece, ...]:
         )
         cuts = sorted(draw(st.lists(st.floats(0, 1), max_size=2)))
         edges = [0, *(int(cut * len(data)) for cut in cuts), len(data)]
-        for begin, end in zip(edges, edges[1:], strict=False):
+        for begin, end in pairwise(edges):
             found.append(
                 (
                     draw(st.sampled_from(DELAYS_S)) if begin == 0 or draw(st.booleans()) else 0.0,

@@ -38,7 +38,7 @@ RESPONSES = {"sse": "text/event-stream", "json": "application/json", "html": "te
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server says to one request. `framing`: chunked, counted (content-length), or until the connection ends."""
+    """What the server says to one request. `framing`: chunked, counted (content-length), or open until the end."""
 
     pieces: tuple[Piece, ...]
     status: int = 200

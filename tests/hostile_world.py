@@ -180,7 +180,7 @@ class World:
         while count == 0 or len(found) < count:
             try:
                 found.append(await self._wait(handle, lambda: _next(loop)))
-            except OVER:
+            except OVER:  # noqa: PERF203 - the end of the stream is the end of the loop
                 break
         return found
 
@@ -206,7 +206,7 @@ class World:
         if exc is None:
             return await _exit(manager, None)
         try:
-            raise type(exc)(*exc.args)
+            raise type(exc)(*exc.args)  # noqa: TRY301 - it is being handled while the block is left, as a real one is
         except BaseException as raised:
             return await _exit(manager, raised)
 

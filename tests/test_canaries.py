@@ -11,6 +11,7 @@ import base64
 import logging
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,7 +32,9 @@ from harness import Answer, settled
 from midstream import _guard
 from midstream._patch import Patches
 from midstream.cli import main
+from midstream.cli._dashboard_page import Page
 from midstream.journal import flush
+from midstream.sources.http import UnreachableError
 from midstream.testing import (
     DONE,
     ManualClock,
@@ -44,7 +47,6 @@ from midstream.testing import (
     role,
     scripted,
     scripted_async,
-    text,
     usage,
 )
 from needs import needs_responses
@@ -96,7 +98,7 @@ class Outlets:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clock = ManualClock()
+        self.clock = ManualClock(time.time())  # a journal lets go of what is older than a month
         self.log = Everything()
         self.memory = InMemoryMetricReader()
         self.prometheus = CollectorRegistry()
@@ -176,7 +178,7 @@ CALL = {
     "type": "function",
     "function": {"name": bird("toolname"), "arguments": bird("toolarguments")},
 }
-DELTAS = [
+DELTAS: list[dict[str, Any]] = [
     {"content": bird("text")},
     {"reasoning": bird("reasoning")},
     {"reasoning_content": bird("reasoningcontent")},
@@ -444,10 +446,11 @@ def test_nothing_comes_out_of_an_import_that_fails(outlets: Outlets, monkeypatch
         raise TypeError(bird("patchexception"))
 
     monkeypatch.setattr(Patches, "wrap", fails)
-    from midstream import openai
+    from midstream._openai_calls import clients
+    from midstream.openai import _imported
 
-    monkeypatch.setattr(type(openai.clients), "in_use", True)
-    openai._imported(None)
+    monkeypatch.setattr(type(clients), "in_use", True)
+    _imported(None)
 
     clean(outlets, "openai clients are not monitored")
 
@@ -459,7 +462,7 @@ def test_nothing_is_in_what_is_made_of_a_journal(
     outlets: Outlets, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Report, page, advice, comparison and exports know no more than the records do."""
-    pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     for script in (SPOKEN, [*SPOKEN[:6], *((40 + at, data) for at, data in ENDS["error event"])]):
         made = client("sync", outlets, script)
         asyncio.run(ask(outlets, made, made.chat.completions.create, **REQUEST, max_tokens=16))
@@ -476,14 +479,15 @@ def test_nothing_is_in_what_is_made_of_a_journal(
         ["export", *journal, "-o", str(out / "streams.parquet")],
     ):
         assert main(command) in {0, 3}, command
-    printed = "".join(capfd.readouterr())
+    said = capfd.readouterr()
     files = {file.name: file.read_bytes() for file in sorted(out.iterdir())}
+    rows = parquet.read_table(out / "streams.parquet").to_pylist()  # the file itself is compressed
+    files["streams.parquet"] += repr(rows).encode()
 
     assert sorted(files) == ["report.html", "streams.csv", "streams.jsonl", "streams.parquet"]
     assert all(b"llm.example.com" in data or name == "report.html" for name, data in files.items())
-    assert {
-        name: bird.in_(data) for name, data in {"console": printed, **files}.items() if bird.in_(data)
-    } == {}
+    assert bird.in_(said.out + said.err) == []
+    assert {name: bird.in_(data) for name, data in files.items() if bird.in_(data)} == {}
 
 
 # What commands say of servers
@@ -502,7 +506,7 @@ def refusing() -> Iterator[int]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_GET
+        do_POST = do_GET  # noqa: N815 - named by the base class
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -530,7 +534,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 @pytest.mark.parametrize("server", ["refuses", "is not there"])
 @pytest.mark.parametrize("address", ["user", "query", "malformed"])
-def test_no_login_key_or_query_is_in_what_a_command_says(
+def test_no_login_key_or_query_is_in_what_a_command_says(  # noqa: PLR0917 - fixtures
     command: list[str],
     server: str,
     address: str,
@@ -559,6 +563,31 @@ def test_no_login_key_or_query_is_in_what_a_command_says(
     assert bird.in_(said.out + said.err) == []
     ours = [record for record in caplog.records if record.name.startswith("midstream")]
     assert bird.in_(repr([(record.getMessage(), record.args) for record in ours])) == []
+
+
+def test_no_login_is_in_what_the_dashboard_says(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither on the console nor on the page, which shows what is wrong with the Prometheus behind it."""
+    said: list[str] = []
+
+    def ask_once(page: Page, *_: Any) -> None:
+        said.append(page.prometheus)
+        with pytest.raises(UnreachableError) as caught:
+            page.ask(0, 0, 0.0, 60.0)
+        said.append(str(caught.value))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", ask_once)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://{bird('user')}:{bird('password')}@127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["dashboard", "--serve", url, "--port", "0"]) == 130
+
+    printed = capfd.readouterr()
+    assert "Showing overview from http://127.0.0.1:" in printed.out
+    assert "nothing listens at http://127.0.0.1:" in said[1]
+    assert bird.in_(printed.out + printed.err + "".join(said)) == []
 
 
 # Where we listen

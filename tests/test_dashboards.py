@@ -196,7 +196,7 @@ def test_the_page_is_served_until_interrupted() -> None:
         served.send_signal(signal.SIGINT)
         _, err = served.communicate(timeout=10)
 
-    assert lines[0] == "Showing overview from http://prometheus.example:9090, until Ctrl-C:\n"
+    assert lines[0] == "Showing overview from https://prometheus.example:9090, until Ctrl-C:\n"
     assert (served.returncode, err) == (130, "")
     assert "midstream: overview" in page
     assert "/*DASHBOARD*/null" not in page

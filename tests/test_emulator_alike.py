@@ -18,7 +18,7 @@ from midstream.lab.results import RunResult
 from midstream.lab.simulator import simulate
 from midstream.lab.workload import Call, Workload
 
-HARDWARE = HardwareProfile("small", 0.5, 0.125, 0.001, 0.03125, latency_s=0.25)
+HARDWARE = HardwareProfile("small", 0.5, 0.125, 0.001, 0.03125, latency_s=0.25, front_end_s=0.125)
 
 SMALL = {
     "vllm": {"num_gpu_blocks": 17, "block_size": 4, "max_num_batched_tokens": 16},
@@ -148,4 +148,14 @@ def test_a_room_with_nobody_in_it_waits_for_its_clients() -> None:
     room = Room(Drive(engine("vllm"), HARDWARE), Clients())
     assert room.wake(100.0) is None
     room.ask(Request(0, 10, 1), 100.0)
-    assert room.wake(100.0) == 100.25
+    assert room.wake(100.0) == 100.375
+
+
+def test_the_choices_of_one_call_pass_the_front_end_together() -> None:
+    """Two choices are heard with the first, after 0.375 s; the next call an eighth of a second later."""
+    drive = Drive(engine("vllm"), HARDWARE)
+    for number, choice in enumerate((0, 1, 2, 0)):
+        drive.ask(Request(number, 10, 1), 100.0, choice=choice)
+    assert drive.next_s == 100.375
+    assert [heard.request.id for heard in drive.hear(100.375)] == [0, 1, 2]
+    assert drive.next_s == 100.5

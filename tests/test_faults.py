@@ -1,4 +1,4 @@
-"""What breaks around a program, and what its streams see of that: nothing. The table of docs/faults.md names each test."""
+"""What breaks around a program, and what its streams see of that: nothing. docs/faults.md names each test."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def collector(behaves: str) -> Iterator[str]:
     ],
 )
 def test_stream_does_not_feel_its_collector(behaves: str, said: int, server: WireServer) -> None:
-    """Beside a collector that is dead, slow or hanging, a stream takes as long as without us, and the exit is bounded."""
+    """Beside a collector that is dead, slow or hanging a stream takes as long as without us; the exit is bounded."""
     with collector(behaves) as target:
         told, log, exit_s = child(
             STREAMS
@@ -283,18 +283,16 @@ say(at=time.monotonic())
         str(tmp_path / "streams.db"),
     )
     assert told[0] == {"texts": ["abc"] * 3, "outcomes": ["completed"] * 2, "written": False}
+    path = tmp_path / "streams.db"
     cannot, lost = log
-    assert cannot.startswith(f"midstream: the journal {tmp_path / 'streams.db'} cannot be written")
-    assert (
-        lost
-        == f"midstream: 2 records could not be written into the journal {tmp_path / 'streams.db'} before the process ended"
-    )
+    assert cannot.startswith(f"midstream: the journal {path} cannot be written")
+    assert lost == f"midstream: 2 records could not be written into the journal {path} before the process ended"
 
 
 def test_process_without_threads_streams_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where no thread can be started there is no live freeze and no hook; chunks and metrics come, and it is said once."""
+    """Without threads there is no live freeze and no hook; chunks and metrics come, and it is said once."""
     monkeypatch.setattr(_guard, "RAISE", False)
     monkeypatch.setattr(_guard, "_said", set())
     reader = InMemoryMetricReader()
@@ -349,7 +347,7 @@ def test_log_handler_that_raises_costs_its_line_only(
 
 
 def test_thousands_of_models_are_a_hundred_and_others() -> None:
-    """A program that puts a user's id into the model's name gets a bounded number of series, and every stream counts."""
+    """A user's id in each model's name makes a bounded number of series, and every stream counts."""
     clock = ManualClock()
     reader = InMemoryMetricReader()
     client = OpenAI(api_key="none", http_client=scripted([(1, text("a")), (2, finish()), (2, DONE)], clock))

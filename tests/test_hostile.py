@@ -11,8 +11,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections import Counter
 from asyncio import CancelledError
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from importlib.util import find_spec
 from typing import Any

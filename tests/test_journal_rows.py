@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream import FreezeSpan, Outcome, StreamRecord
-from midstream._journal_rows import COLUMNS, DamagedRowError, reader_of, row_of
+from midstream._journal_kinds import LARGEST, LATEST, LONGEST_S, DamagedRowError
+from midstream._journal_rows import COLUMNS, reader_of, row_of
 from midstream._journal_schema import STEPS, upgrade
 from records import a_record
 
-SECONDS = st.floats(allow_nan=False, allow_infinity=False)
-COUNTS = st.integers(min_value=-(2**63) + 1, max_value=2**63 - 1)
+SECONDS = st.floats(min_value=0.0, max_value=LONGEST_S)
+COUNTS = st.integers(min_value=0, max_value=LARGEST)
 PHASES: st.SearchStrategy[Any] = st.sampled_from(["text", "reasoning", "tool_call"])
 SPANS = st.builds(
     FreezeSpan,
@@ -111,10 +112,17 @@ def test_first_version_is_as_it_was_published() -> None:
 
 
 def test_count_that_no_count_can_be_is_not_known() -> None:
-    """A server may claim anything; 64 bits hold every true number of tokens."""
-    (back,) = through_sqlite(a_record(output_tokens=10**30, input_tokens=-(10**30), token_limit=2**63 - 1))
+    """A server may claim anything; true numbers of tokens are far below 2 to the power of 53."""
+    (back,) = through_sqlite(a_record(output_tokens=10**30, input_tokens=-1, token_limit=LARGEST))
 
-    assert (back.output_tokens, back.input_tokens, back.token_limit) == (None, None, 2**63 - 1)
+    assert (back.output_tokens, back.input_tokens, back.token_limit) == (None, None, LARGEST)
+
+
+def test_what_a_clock_may_do_is_no_damage() -> None:
+    """Wall clocks are set back, and differences of two readings come out a hair below 0."""
+    record = a_record(clock_jump_s=-86_400.0, max_gap_at_s=-2.0, held_s=-1e-9, started_at=LATEST)
+
+    assert through_sqlite(record) == [record]
 
 
 def test_half_a_surrogate_pair_in_a_name_is_replaced() -> None:
@@ -130,7 +138,12 @@ def test_half_a_surrogate_pair_in_a_name_is_replaced() -> None:
         {"duration_s": float("nan")},
         {"frozen_s": float("inf")},
         {"duration_s": None},
+        {"duration_s": -5.0},
+        {"started_at": -1.0},
+        {"max_gap_s": 2 * LONGEST_S},
+        {"spans": (FreezeSpan(0.0, -1.0, "text", False, False, False),)},
         {"chunks": 2**70},
+        {"freezes": -1},
         {"request_model": None},
         {"outcome": None, "freezes": "many"},
     ],
@@ -146,7 +159,18 @@ def test_record_that_midstream_never_makes_is_refused(impossible: dict[str, Any]
     [
         ("started_at", None),
         ("started_at", "yesterday"),
+        ("started_at", -1e18),
+        ("started_at", 1e18),
+        ("started_at", 2 * LATEST),
         ("duration_s", float("inf")),
+        ("duration_s", 1e300),
+        ("duration_s", -5.0),
+        ("max_gap_s", -1.0),
+        ("clock_jump_s", float("-inf")),
+        ("freezes", -1),
+        ("chunks", 2**63 - 1),
+        ("output_tokens", -7),
+        ("output_tokens", 2**63 - 1),
         ("request_model", b"\xff"),
         ("request_model", None),
         ("attributes", "[]"),
@@ -163,6 +187,10 @@ def test_record_that_midstream_never_makes_is_refused(impossible: dict[str, Any]
         ("input_tokens", "many"),
         ("spans", '[{"at_s": 1}]'),
         ("spans", "[7]"),
+        (
+            "spans",
+            '[{"at_s":1.0,"length_s":-3.0,"phase":"text","hidden":false,"shared":false,"open":false}]',
+        ),
         (
             "spans",
             '[{"at_s":1.0,"length_s":Infinity,"phase":"text","hidden":false,"shared":false,"open":false}]',

@@ -50,6 +50,23 @@ def test_latency_passes_before_the_engine_hears_of_a_call() -> None:
     assert (result.asked_s, result.admitted_s, result.first_token_s) == (1.0, 1.25, 2.25)
 
 
+def test_calls_that_come_at_once_pass_the_front_end_one_after_the_other() -> None:
+    """A quarter of a second under way, half a second each in the front end, and then a step of one second."""
+    slow = HardwareProfile("busy", 1.0, 0.0, 0.0, 0.0, latency_s=0.25, front_end_s=0.5)
+    calls = open_loop([1.0, 1.0, 1.125, 9.0], [(10, 1)] * 4)
+    run = simulate(engine("vllm"), calls, slow)
+    assert [request.asked_s for request in run.requests] == [1.0, 1.0, 1.125, 9.0]
+    assert [request.admitted_s for request in run.requests] == [1.75, 2.75, 2.75, 9.75]
+
+
+def test_who_hangs_up_waits_for_the_turn_of_the_front_end() -> None:
+    """Patient for 0.5 s, the second is heard at 2 s; it leaves then, before a step that begins at 2 s."""
+    slow = HardwareProfile("busy", 0.25, 0.0, 0.0, 0.0, front_end_s=1.0)
+    calls = Workload((Call(Request(0, 10, 1), 0.0), Call(Request(1, 10, 1), 0.0, patience_s=0.5)))
+    run = simulate(engine("vllm"), calls, slow)
+    assert [(request.ending, request.ended_s) for request in run.requests] == [("stop", 1.25), ("left", 2.0)]
+
+
 def test_an_evicted_stream_freezes_until_it_is_served_again() -> None:
     """Two blocks of four: at 1 s request 1 gives way; 0 ends at 4 s; 1 has its second token at 5 s."""
     run = simulate(

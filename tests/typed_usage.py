@@ -1,4 +1,4 @@
-"""How the public functions look to a type checker. Never run: mypy checks it with all the rest, pyright passes it."""
+"""How all that is public looks to type checkers. Never run: `make lint` has mypy and pyright check it strictly."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ from collections.abc import AsyncIterator, Iterator
 
 from openai import AsyncOpenAI, OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
+from opentelemetry.sdk.metrics import MeterProvider
 from typing_extensions import assert_type
 
-from midstream import Freeze, StreamRecord, instrument, monitor, uninstrument
+from midstream import (
+    Freeze,
+    FreezeSpan,
+    OpenStream,
+    Outcome,
+    StreamRecord,
+    instrument,
+    monitor,
+    setup,
+    streams,
+    uninstrument,
+)
+from midstream.journal import Journal, JournalContents, JournalError, flush, read, read_records
+from midstream.testing import Collected, ManualClock, Script, collect, finish, scripted, scripted_async, text
 
 
 def on_freeze(freeze: Freeze) -> None:
     """A hook."""
+    assert_type(freeze.gap_s, float)
+    assert_type(freeze.at_s, float | None)
 
 
 def on_end(record: StreamRecord) -> None:
     """A hook."""
+    assert_type(record.outcome, Outcome)
+    assert_type(record.outcome is Outcome.COMPLETED, bool)
+    assert_type(record.max_gap_s, float | None)
+    assert_type(record.finish_reasons, tuple[str | None, ...])
+    assert_type(record.spans, tuple[FreezeSpan, ...])
 
 
 # Clients and streams keep their types.
@@ -95,5 +116,37 @@ async def use() -> None:
         assert_type(number, int)
 
 
+# Settings are the same wherever they are given.
+monitor(
+    OpenAI(),
+    freeze_after_s=10,
+    on_freeze=on_freeze,
+    on_thaw=on_freeze,
+    on_end=on_end,
+    attributes={"team": "search"},
+    journal="streams.db",
+    include_usage=True,
+    meter_provider=MeterProvider(),
+)
 instrument(freeze_after_s=3, on_freeze=on_freeze, on_thaw=on_freeze, on_end=on_end, attributes={})
 uninstrument()
+
+# What is open now, where metrics go, and what was.
+assert_type(streams(), tuple[OpenStream, ...])
+with setup(prometheus=0, otlp=False, host="127.0.0.1", service_name="shop", export_interval_s=5) as metrics:
+    assert_type(metrics.prometheus_url, str | None)
+    assert_type(metrics.flush(1.0), bool)
+try:
+    assert_type(read("streams.db", since=0.0), JournalContents)
+    assert_type(read_records("streams.db"), list[StreamRecord])
+except JournalError:
+    assert_type(flush(), bool)
+keep = Journal("streams.db")
+
+# Tests of one's own.
+clock = ManualClock()
+script: Script = [(0.1, text("a")), (9, finish())]
+seen = assert_type(collect(OpenAI(http_client=scripted(script, clock)), clock=clock), Collected)
+collect(AsyncOpenAI(http_client=scripted_async(script, clock)), clock=clock, freeze_after_s=1.0)
+assert_type(seen.record, StreamRecord)
+assert_type(seen.freezes, list[Freeze])

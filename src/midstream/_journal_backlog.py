@@ -13,7 +13,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from midstream._guard import trouble
-from midstream._journal_rows import Value, row_of
+from midstream._journal_kinds import Value
+from midstream._journal_rows import row_of
 from midstream._journal_store import Store, StoreError
 from midstream._model import StreamRecord
 

@@ -78,7 +78,7 @@ def open_to_read(path: Path) -> Connection:
         except BaseException:
             connection.close()
             raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise unreadable(path, error) from None
     return connection
 
@@ -87,6 +87,8 @@ def unreadable(path: Path, error: Exception) -> JournalError:
     """Say in one sentence why SQLite could not read a journal."""
     import sqlite3  # noqa: PLC0415 - see above
 
+    if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is broken, and the bindings fail on the quotation
+        error = sqlite3.DatabaseError("its schema is no text")
     if isinstance(error, sqlite3.OperationalError):
         return JournalError(f"{path} cannot be read: {error}")
     if "not a database" in str(error):

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from midstream._journal_file import JournalError, open_to_write
+from midstream._journal_kinds import Value
 from midstream._journal_limits import DAY_S, trim
-from midstream._journal_rows import COLUMNS, Value
+from midstream._journal_rows import COLUMNS
 from midstream._journal_schema import STEPS
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ _PROVIDERS = (
     ("aiplatform.googleapis.com", "gcp.vertex_ai"),
     ("amazonaws.com", "aws.bedrock"),
 )
+_ENDINGS = tuple(ending for ending, _ in _PROVIDERS)
 _PORTS = {"https": 443, "http": 80}
 
 
@@ -115,9 +116,10 @@ def _limit(body: dict[str, Any], operation: str) -> int | None:
 
 
 def _provider(client: Any, address: str) -> str:
-    for ending, provider in _PROVIDERS:
-        if address == ending or address.endswith("." + ending):
-            return provider
+    if address.endswith(_ENDINGS):
+        for ending, provider in _PROVIDERS:
+            if address == ending or address.endswith("." + ending):
+                return provider
     azure = any(kind.__name__ == "BaseAzureClient" for kind in type(client).__mro__)
     return "azure.ai.openai" if azure else "openai"
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midstream._journal_file import JournalError, open_to_read, unreadable
+from midstream._journal_kinds import DamagedRowError
 from midstream._journal_process import flush
-from midstream._journal_rows import COLUMNS, DamagedRowError, reader_of
+from midstream._journal_rows import COLUMNS, reader_of
 from midstream._journal_writer import Journal
 from midstream._model import StreamRecord
 
@@ -69,7 +70,7 @@ def read(
         (dropped,) = connection.execute(query, span).fetchone()
     except KeyError as missing:
         raise JournalError(f"{file} is damaged: its table has no column {missing}") from None
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
     finally:
         connection.close()

@@ -30,6 +30,10 @@ _NO_ATTENTION = ("linear_attention", "mamba", "conv", "recurrent", "mlp", "moe")
 _WITHOUT = ("linear_attn_config", "mamba_d_state", "mamba_num_heads", "hybrid_override_pattern")
 
 
+LARGEST = 2**31
+MOST_LAYERS = 10_000
+
+
 class ConfigError(ValueError):
     """The config cannot tell what a token costs; the message names the key."""
 
@@ -155,6 +159,8 @@ def _bytes_of_dtype(text: Config, config: Config, dtype: str | None) -> tuple[fl
 
 def _layers(text: Config) -> _Layers:
     count = _number(text, "num_hidden_layers", "n_layer", "num_layers")
+    if count > MOST_LAYERS:
+        raise ConfigError(f"`num_hidden_layers` is {count:,}; no model has so many")
     shared = _optional(text, "num_kv_shared_layers") or 0
     if shared >= count:
         raise ConfigError(
@@ -216,13 +222,18 @@ def _kv_heads(text: Config, notes: list[str]) -> int:
 
 def _head_dim(text: Config) -> int:
     named = _optional(text, "head_dim", "attention_head_dim")
+    if named == 0:
+        raise ConfigError("`head_dim` is 0; it must be a positive whole number")
     if named is not None:
         return named
     if "hidden_size" not in text and "n_embd" not in text:
         raise ConfigError(
             "the config has neither `head_dim` nor `hidden_size`; is it the model's config.json?"
         )
-    return _number(text, "hidden_size", "n_embd") // _number(text, "num_attention_heads", "n_head")
+    hidden, heads = _number(text, "hidden_size", "n_embd"), _number(text, "num_attention_heads", "n_head")
+    if hidden < heads:
+        raise ConfigError(f"`hidden_size` is {hidden} for {heads} heads; is it the model's config.json?")
+    return hidden // heads
 
 
 def _optional(text: Config, *keys: str) -> int | None:
@@ -233,6 +244,8 @@ def _optional(text: Config, *keys: str) -> int | None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ConfigError(f"`{key}` is {value!r}; it must be a whole number")
+        if value > LARGEST:
+            raise ConfigError(f"`{key}` is more than {LARGEST:,}; is it the model's config.json?")
         return value
     return None
 

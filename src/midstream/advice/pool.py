@@ -10,6 +10,10 @@ from midstream.advice.kv import KvCache
 from midstream.sources.server import PageError, ServerView, view_of
 
 
+MOST_DIGITS = 15
+"""More tokens than this many digits can tell fit into no memory."""
+
+
 class PoolError(ValueError):
     """The size of the pool cannot be told from this; the message is one sentence with what would help."""
 
@@ -126,7 +130,10 @@ class _Line:
 
 
 def _number(text: str) -> int:
-    return int(text.replace(",", "").replace("_", ""))
+    digits = text.replace(",", "")
+    if not 0 < len(digits) <= MOST_DIGITS:
+        raise PoolError("the log tells a KV cache of a size that none has; give the number with --pool")
+    return int(digits)
 
 
 _LINES = (

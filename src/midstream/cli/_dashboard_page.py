@@ -6,35 +6,42 @@ import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qs, quote_plus, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import parse_qs, urlsplit
 
+from midstream.cli._http_options import PROMETHEUS_TOKEN, headers_of
 from midstream.dashboards import Dashboard
 from midstream.dashboards.fill import filled
+from midstream.sources.address import shown, url_of
+from midstream.sources.http import Getter, UnreachableError
 
 TIMEOUT_S = 30.0
 POINTS = 180
 
 
 class Page(ThreadingHTTPServer):
-    """Serves one page, and passes the queries of its panels on to a Prometheus: those, and no others."""
+    """Serves one page, and passes the queries of its panels on to a Prometheus: those, and no others.
+
+    Raises ValueError if `url` is none, and OSError if the address to listen on cannot be had.
+    """
 
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], url: str, dashboard: Dashboard) -> None:
-        self.prometheus = (url if "://" in url else f"http://{url}").rstrip("/")
+        self._url = url_of(url)
+        self.prometheus = shown(self._url)
         self.dashboard = dashboard
         super().__init__(address, _Handler)
 
     def ask(self, panel: int, target: int, start: float, end: float) -> bytes:
-        """Evaluate one target over a range. Raises OSError when Prometheus does not answer."""
+        """Evaluate one target over a range. Raises UnreachableError when Prometheus does not answer."""
         step = max(1.0, (end - start) / POINTS)
         expr = filled(self.dashboard.panels[panel].targets[target].expr, interval_s=max(4 * step, 60.0))
-        data = f"start={start}&end={end}&step={step}&query={quote_plus(expr)}".encode()
-        request = Request(f"{self.prometheus}/api/v1/query_range", data=data)  # noqa: S310 - the user's own server
-        with urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
-            body: bytes = response.read()
-            return body
+        data = {"start": str(start), "end": str(end), "step": str(step), "query": expr}
+        with Getter(headers_of(None, PROMETHEUS_TOKEN), TIMEOUT_S) as getter:
+            answer = getter.get(f"{self._url}/api/v1/query_range", data)
+        if answer.status != 200:
+            raise UnreachableError(f"it answers {answer.status} to a query; is the path right?")
+        return answer.text.encode()
 
 
 def described(dashboard: Dashboard) -> dict[str, Any]:
@@ -84,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.server.ask(panel, target, float(given["start"]), float(given["end"]))
         except (KeyError, ValueError, IndexError):
             self._answer(400, b'{"error": "panel, target, start and end are numbers"}', "application/json")
-        except OSError as error:
+        except UnreachableError as error:
             reason = json.dumps({"error": f"{self.server.prometheus} does not answer: {error}"})
             self._answer(502, reason.encode(), "application/json")
         else:

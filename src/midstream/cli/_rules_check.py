@@ -4,51 +4,60 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Sequence
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from midstream.alerts import Tuning
 from midstream.alerts.check import Finding, check
 from midstream.cli._errors import CliError
+from midstream.cli._http_options import PROMETHEUS_TOKEN, headers_of
+from midstream.sources.address import shown, url_of
+from midstream.sources.http import Getter, UnreachableError
 
 TIMEOUT_S = 30.0
 
 
 def check_on(url: str, tuning: Tuning) -> int:
     """Print what each rule finds on the server; 1 if a rule about streams finds nothing."""
-    findings = check(tuning, asking(url))
-    show(findings, url)
+    try:
+        base = url_of(url)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--check") from error
+    findings = check(tuning, asking(base))
+    show(findings, shown(base))
     return 1 if any(finding.reasons and finding.engine is None for finding in findings) else 0
 
 
-def asking(url: str) -> Callable[[str], int]:
+def asking(base: str) -> Callable[[str], int]:
     """Make what evaluates an expression there and returns how many series it has."""
-    base = (url if "://" in url else f"http://{url}").rstrip("/")
+    getter, where = Getter(headers_of(None, PROMETHEUS_TOKEN), TIMEOUT_S), shown(base)
 
     def ask(expr: str) -> int:
-        data = urllib.parse.urlencode({"query": expr}).encode()
         try:
-            request = urllib.request.Request(f"{base}/api/v1/query", data=data)  # noqa: S310 - the user's own server
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
-                result = json.load(response)["data"]["result"]
-        except urllib.error.HTTPError as error:
-            # A name with dots is a syntax error before Prometheus 3, and then not there either.
-            if error.code in (400, 422) and expr.startswith('count({"'):
-                return 0
+            answer = getter.get(f"{base}/api/v1/query", {"query": expr})
+        except UnreachableError as error:
+            raise CliError(str(error)) from error
+        # A name with dots is a syntax error before Prometheus 3, and then not there either.
+        if answer.status in (400, 422) and expr.startswith('count({"'):
+            return 0
+        if answer.status != 200:
             raise CliError(
-                f"{base} answers {error.code} to a query; is it a Prometheus, and is the path right?"
+                f"{where} answers {answer.status} to a query; is it a Prometheus, and is the path right?"
+            )
+        try:
+            result = json.loads(answer.text)["data"]["result"]
+            return int(float(result[0]["value"][1])) if result else 0
+        except ValueError as error:
+            raise CliError(
+                f"{where} cannot be asked: it sends no JSON; give the address of a Prometheus"
             ) from error
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise CliError(f"{base} cannot be asked: {reason}; give the address of a Prometheus") from error
-        except (KeyError, TypeError) as error:
-            raise CliError(f"{base} does not answer as a Prometheus does; give the address of one") from error
-        return int(float(result[0]["value"][1])) if result else 0
+        except (KeyError, TypeError, IndexError) as error:
+            raise CliError(
+                f"{where} does not answer as a Prometheus does; give the address of one"
+            ) from error
 
     return ask
 

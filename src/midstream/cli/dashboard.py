@@ -75,6 +75,8 @@ def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
 def _serve(url: str, host: str, port: int, name: str, naming: Naming) -> None:
     try:
         page = Page((host, port), url, DASHBOARDS[name](naming))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--serve") from error
     except OSError as error:
         raise CliError(
             f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port"

@@ -44,8 +44,10 @@ class Drive:
         self.engine = engine
         self.hardware = hardware
         self._order = count()
-        self._acts: list[tuple[float, int, Request, bool]] = []
-        """A heap of (when, order, request, whether its client hangs up instead of asking)."""
+        self._free_s = 0.0
+        """Until when the front end is busy with calls that the engine has heard of."""
+        self._acts: list[tuple[float, int, Request, float, bool]] = []
+        """A heap of (when, order, request, seconds of the front end, whether its client hangs up)."""
 
     @property
     def load(self) -> Load:
@@ -55,20 +57,25 @@ class Drive:
     @property
     def next_s(self) -> float | None:
         """When the engine hears of a client's act again; None if nobody does anything."""
-        return self._acts[0][0] + self.hardware.latency_s if self._acts else None
+        if not self._acts:
+            return None
+        when, _, _, work_s, _ = self._acts[0]
+        return max(when + self.hardware.latency_s, self._free_s) + work_s
 
-    def ask(self, request: Request, at_s: float) -> None:
-        """Let a client ask at that time."""
-        heappush(self._acts, (at_s, next(self._order), request, False))
+    def ask(self, request: Request, at_s: float, *, choice: int = 0) -> None:
+        """Let a client ask at that time. Only the first choice of a call costs the front end anything."""
+        work_s = 0.0 if choice else self.hardware.front_end_s
+        heappush(self._acts, (at_s, next(self._order), request, work_s, False))
 
     def hang_up(self, request: Request, at_s: float) -> None:
-        """Let a client leave at that time."""
-        heappush(self._acts, (at_s, next(self._order), request, True))
+        """Let a client leave at that time. It takes the front end no time, but must wait for its turn."""
+        heappush(self._acts, (at_s, next(self._order), request, 0.0, True))
 
     def hear(self, now: float) -> Iterator[Heard]:
-        """Tell the engine what clients did by `now - latency_s`, one act after the other."""
-        while self._acts and self._acts[0][0] + self.hardware.latency_s <= now:
-            when, _, request, hangs_up = heappop(self._acts)
+        """Tell the engine what has come through the front end by `now`, one act after the other."""
+        while (heard_s := self.next_s) is not None and heard_s <= now:
+            when, _, request, _, hangs_up = heappop(self._acts)
+            self._free_s = heard_s
             if hangs_up:
                 yield Heard(request, when, True, was_here=self.engine.abort(request.id))
             else:
@@ -76,7 +83,7 @@ class Drive:
 
     def forget_hang_ups(self, is_over: Callable[[int], bool]) -> None:
         """Drop those who would next hang up on an answer that is over: nothing would happen then."""
-        while self._acts and self._acts[0][3] and is_over(self._acts[0][2].id):
+        while self._acts and self._acts[0][4] and is_over(self._acts[0][2].id):
             heappop(self._acts)
 
     def step(self, now: float) -> Turn | None:

@@ -36,8 +36,10 @@ def fit_profile(loads: Sequence[ObservedLoad]) -> HardwareProfile:
     """Return the profile under which these loads would have taken as long as they did.
 
     The loads must hold at least two batch sizes, and no evictions. Prefill is fitted as so many tokens a
-    second: what attention adds to long prompts cannot be told apart, and is left at nothing. Raises
-    ValueError when the loads do not determine the costs.
+    second: what attention adds to long prompts cannot be told apart, and is left at nothing. What passes before
+    a call is in the engine's queue is taken to be the front end's work, as far as that can be: calls that came
+    close together and were served soon after leave less of it. The rest is latency. Raises ValueError when the
+    loads do not determine the costs.
     """
     name = " and ".join(load.name for load in loads)
     slices = [piece for load in loads for piece in _slices(load)]
@@ -59,13 +61,16 @@ def fit_profile(loads: Sequence[ObservedLoad]) -> HardwareProfile:
     alone = min(load.streams[0].times_s[0] - load.streams[0].start_s for load in loads)
     lone_step_s = decoding.step_s + prefill_s * median(load.streams[0].prompt_tokens for load in loads)
     waited = [first.began_s - first.stream_start_s for first in firsts]
+    on_its_way_s = max(min(alone - lone_step_s, *waited), 0.0)
+    front_end_s = min(on_its_way_s, *(_front_end_at_most(load) for load in loads))
     return HardwareProfile(
         name=name,
         step_s=decoding.step_s,
         sequence_s=decoding.sequence_s,
         context_s=decoding.context_s,
         prefill_token_s=prefill_s,
-        latency_s=max(min(alone - lone_step_s, *waited), 0.0),
+        latency_s=on_its_way_s - front_end_s,
+        front_end_s=front_end_s,
         source=f"fitted to {name}",
     )
 
@@ -129,6 +134,16 @@ def _first_tokens(load: ObservedLoad) -> list[_First]:
                 _First(streams[0].start_s, began, seconds, streams[0].prompt_tokens, len(others), context)
             )
     return firsts
+
+
+def _front_end_at_most(load: ObservedLoad) -> float:
+    """Return the longest that a call may take, one at a time, for every first token to be out when it was."""
+    streams = load.streams
+    return min(
+        (last.times_s[0] - first.start_s) / (calls + 1)
+        for index, first in enumerate(streams)
+        for calls, last in enumerate(streams[index:])
+    )
 
 
 def _least_squares(slices: Sequence[_Slice]) -> tuple[float, float, float]:

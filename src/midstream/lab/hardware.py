@@ -17,7 +17,11 @@ from midstream.lab.admission import Step
 
 @dataclass(frozen=True, slots=True)
 class HardwareProfile:
-    """The costs of a step, in seconds. `latency_s` passes between a client's call and the engine's queue."""
+    """The costs of a step, and of a call on its way to the engine's queue, in seconds.
+
+    A call is `latency_s` under way. Then the server's front end has it for `front_end_s`: it reads calls, makes
+    prompts and tokens of them, and has one at a time. So calls that come at once are queued one after the other.
+    """
 
     name: str
     step_s: float
@@ -26,6 +30,7 @@ class HardwareProfile:
     prefill_token_s: float
     prefill_pair_s: float = 0.0
     latency_s: float = 0.0
+    front_end_s: float = 0.0
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -36,6 +41,7 @@ class HardwareProfile:
             self.prefill_token_s,
             self.prefill_pair_s,
             self.latency_s,
+            self.front_end_s,
         )
         if not self.step_s > 0 or min(costs) < 0:
             raise ValueError(
@@ -140,7 +146,7 @@ VLLM_CPU = HardwareProfile(
     sequence_s=0.000778,
     context_s=1.64e-6,
     prefill_token_s=0.000743,
-    latency_s=0.0359,
+    front_end_s=0.0359,
     source="a Llama of 69 million parameters under vLLM 0.32 on two CPU cores: what fit_profile() makes of the "
     "recorded loads roomy and cap4_active, rounded",
 )

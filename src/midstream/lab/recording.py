@@ -83,7 +83,11 @@ def parse_stream(text: str, *, name: str, source: str) -> Recording:
     asked, answered, *rest = lines
     asked.keys_within({"request"})
     request = asked.inside("request")
-    url = urlsplit(request.text("url"))
+    written = request.text("url")
+    try:
+        url = urlsplit(written)
+    except ValueError:
+        raise asked.wrong(f"`url` must be a URL, got {shown(written)}") from None
     headers_at_s = answered.seconds("t")
     arrivals, ended_at_s, ending = _body(rest, headers_at_s)
     return Recording(

@@ -55,10 +55,11 @@ def classic_histograms(
             continue
         key = _key(each, labels)
         if spread:
-            low, _, high = spread.partition("...")
-            ranges.setdefault(key, []).append(Bucket(float(low), float(high), value))
-        elif le:
-            cumulative.setdefault(key, []).append((float(le), value))
+            low, high = (number(end) for end in spread.partition("...")[::2])
+            if low is not None and high is not None:
+                ranges.setdefault(key, []).append(Bucket(low, high, value))
+        elif (bound := number(le)) is not None:
+            cumulative.setdefault(key, []).append((bound, value))
     found = {key: classic(pairs, sums.get(key)) for key, pairs in cumulative.items()}
     for key, spreads in ranges.items():
         found[key] = Histogram(tuple(sorted(spreads)), sums.get(key))
@@ -82,11 +83,14 @@ def native_histograms(series: Iterable[Series], labels: Sequence[str]) -> dict[K
 def native(histogram: Mapping[str, Any]) -> Histogram:
     """Return one native histogram."""
     buckets = []
-    for _, low, high, count in histogram.get("buckets") or ():
-        value = number(count)
-        if value:
+    told = histogram.get("buckets")
+    for bucket in told if isinstance(told, list) else ():
+        if not isinstance(bucket, list) or len(bucket) != 4:
+            continue
+        low, high, value = map(number, bucket[1:])
+        if value and low is not None and high is not None:
             # The bucket of zero reaches below it; what is counted here never does.
-            buckets.append(Bucket(max(0.0, float(low)), float(high), value))
+            buckets.append(Bucket(max(0.0, low), high, value))
     return Histogram(tuple(sorted(buckets)), number(histogram.get("sum")))
 
 

@@ -51,9 +51,7 @@ class Api:
     def _result(self, path: str, asked: Mapping[str, object]) -> Sequence[Series]:
         data = self._get(path, asked)
         result = data.get("result") if isinstance(data, Mapping) else None
-        if not isinstance(result, list) or not all(
-            isinstance(each, dict) and isinstance(each.get("metric"), dict) for each in result
-        ):
+        if not isinstance(result, list) or not all(map(_is_series, result)):
             raise self._foreign()
         return result
 
@@ -70,7 +68,8 @@ class Api:
         if body is None or body.get("status") != "success" or "data" not in body:
             raise self._foreign()
         if body.get("isPartial") or body.get("warnings"):
-            said = "; ".join(clean(str(each)) for each in body.get("warnings") or ())
+            warnings = body.get("warnings") or []
+            said = "; ".join(clean(str(each)) for each in (warnings if isinstance(warnings, list) else [warnings]))
             raise PrometheusError(
                 f"{self.url} has only a part of the data{f' ({said})' if said else ''}; ask again when all of its "
                 "stores are up"
@@ -79,6 +78,23 @@ class Api:
 
     def _foreign(self) -> PrometheusError:
         return PrometheusError(f"{self.url} does not answer as a Prometheus does; give the address of one")
+
+
+def _is_series(found: object) -> bool:
+    """Whether this has the outline of a series. What its samples are worth is read later."""
+    if not isinstance(found, dict) or not isinstance(found.get("metric"), dict):
+        return False
+    if not all(isinstance(value, str) for value in found["metric"].values()):
+        return False
+    samples = [found[one] for one in ("value", "histogram") if one in found]
+    for several in ("values", "histograms"):
+        more = found.get(several, [])
+        if not isinstance(more, list):
+            return False
+        samples += more
+    return all(
+        isinstance(sample, list) and len(sample) == 2 and isinstance(sample[0], int | float) for sample in samples
+    )
 
 
 def _json(text: str) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ class Hub:
             life = Life(each, now / self._speed, fail_at)
             self._lives[each.id] = life, answer, choice
             self._meter.asked(life)
-            self._room.ask(each, now)
+            self._room.ask(each, now, choice=choice)
         self._wake()
 
     def hang_up(self, answer: Answer) -> None:

@@ -43,9 +43,9 @@ class Room:
         self.slipped_s = 0.0
         """How far the clock was set forward, all in all, because the machine could not keep up."""
 
-    def ask(self, request: Request, now: float) -> None:
-        """Let a client ask."""
-        self._drive.ask(request, now)
+    def ask(self, request: Request, now: float, *, choice: int = 0) -> None:
+        """Let a client ask; `choice` numbers the answers to one call."""
+        self._drive.ask(request, now, choice=choice)
 
     def hang_up(self, request: Request, now: float) -> None:
         """Let a client leave."""

@@ -1,0 +1,304 @@
+"""What is fuzzed: one function for each parser, which raises if the parser did anything but return or refuse as it says.
+
+A target takes bytes. What it may raise is caught where it is called; whatever else comes out is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import unicodedata
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from midstream._chunks import Reading, read_any, read_chat, read_completion, read_model, read_response
+from midstream._foreign_chunks import read_foreign
+from midstream._journal_kinds import DamagedRowError
+from midstream._journal_rows import COLUMNS, reader_of, row_of
+from midstream._model import Call, StreamRecord
+from midstream._session import Session
+from midstream._shown import LONGEST, clean
+from midstream._views import record_of
+from midstream.advice.kv import ConfigError, kv_cache_of
+from midstream.advice.pool import PoolError, bytes_of, pool_of_log, pool_of_metrics, pool_of_model
+from midstream.journal import JournalError, read
+from midstream.lab.load import parse_load
+from midstream.lab.recording import RecordingError, parse_stream
+from midstream.sources.address import origin, shown, url_of
+from midstream.sources.http import Answer, Getter
+from midstream.sources.prometheus import PrometheusError, PrometheusSource
+from midstream.sources.select import SelectionError, condition, moment
+from midstream.sources.server import PageError, view_of
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One thing to fuzz: what to call, what to begin with, how long an input may get."""
+
+    call: Callable[[bytes], None]
+    seeds: tuple[bytes, ...] = ()
+    words: tuple[str, ...] = ()
+    longest: int = 4096
+
+
+def recording(data: bytes) -> None:
+    """A recorded stream, as `midstream replay` reads it."""
+    with suppress(RecordingError):
+        found = parse_stream(_text(data), name="fuzzed", source="fuzzed.jsonl")
+        moments = [arrival.at_s for arrival in found.arrivals]
+        assert moments == sorted(moments)
+        assert all(math.isfinite(at_s) and at_s >= 0 for at_s in moments)
+
+
+def load(data: bytes) -> None:
+    """A recorded load."""
+    with suppress(RecordingError):
+        parse_load(_text(data), name="fuzzed", source="fuzzed.jsonl")
+
+
+def chunks(data: bytes) -> None:
+    """What an SDK yields: any JSON, as it is and as the openai SDK makes objects of it, read and counted."""
+    from openai._models import construct_type  # noqa: PLC0415 - the SDK takes a second to load
+    from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415
+
+    session = Session(Call("chat", "openai", "h", 1, "m", 0.0, 0.0), 0.0, 5.0)
+    now = 0.0
+    for line in data.splitlines():
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        made = [value]
+        with suppress(Exception):  # the SDK's own failures are the caller's to see
+            made.append(construct_type(type_=ChatCompletionChunk, value=value))
+        for chunk in made:
+            for reader in (read_chat, read_completion, read_response, read_any, read_foreign):
+                reading = reader(chunk)
+                assert isinstance(reading, Reading)
+                session.wait(now)
+                now += 1.0
+                signal = session.chunk(reading, now)
+                if signal is not None and signal.value == "thawed":
+                    session.thaw()
+            session.name(read_model(chunk))
+    outcome = session.exhausted(now)
+    assert outcome is not None
+    _holds(record_of(session, outcome, None))
+
+
+def metrics_page(data: bytes) -> None:
+    """The `/metrics` of a server."""
+    kind = ("", "application/openmetrics-text", "text/html", "application/json")[data[0] % 4 if data else 0]
+    text = _text(data[1:])
+    with suppress(PageError):
+        view = view_of(text, kind)
+        for reading in (view.running, view.waiting, view.kv_usage, view.evictions, view.pool_tokens):
+            assert reading.value is None or isinstance(reading.value, int | float)
+    with suppress(PoolError):
+        assert pool_of_metrics(text, kind).tokens >= 0
+
+
+def prometheus(data: bytes) -> None:
+    """What a Prometheus answers to queries."""
+    answers = data.split(b"\n")
+    asked = 0
+
+    class Scripted(Getter):
+        def get(self, url: str, data: Mapping[str, str] | None = None) -> Answer:  # noqa: ARG002
+            nonlocal asked
+            asked += 1
+            return Answer(url, 200, "application/json", _text(answers[asked % len(answers)]))
+
+    source = PrometheusSource("http://127.0.0.1:9090")
+    source._api._getter = Scripted()
+    with suppress(PrometheusError, SelectionError):
+        source.fleet(0.0, 3600.0)
+
+
+def start_up_log(data: bytes) -> None:
+    """The log of an engine's start."""
+    with suppress(PoolError):
+        assert pool_of_log(_text(data)).tokens >= 1
+
+
+def model_config(data: bytes) -> None:
+    """A model's config.json."""
+    try:
+        config = json.loads(_text(data))
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(config, dict):
+        return
+    for dtype in (None, "fp8"):
+        with suppress(ConfigError, PoolError):
+            cache = kv_cache_of(config, dtype=dtype)
+            assert cache.bytes_per_token > 0
+            assert pool_of_model(cache, 2**34).tokens > 0
+
+
+def journal(data: bytes) -> None:
+    """A journal's file, of which any byte may be anything."""
+    path = Path(tempfile.gettempdir()) / f"midstream-fuzz-{os.getpid()}.db"
+    path.write_bytes(data)
+    try:
+        with suppress(JournalError):
+            for record in read(path).records:
+                _holds(record)
+    finally:
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink(missing_ok=True)
+
+
+def journal_row(data: bytes) -> None:
+    """One row of a journal, with any values in its columns."""
+    try:
+        values = json.loads(_text(data))
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(values, list):
+        return
+    row = [value if isinstance(value, int | float | str | None) else json.dumps(value) for value in values]
+    row = (row + [None] * len(COLUMNS))[: len(COLUMNS)]
+    with suppress(DamagedRowError):
+        record = reader_of(tuple(COLUMNS))(row)
+        assert reader_of(tuple(COLUMNS))(row_of(record)) == record
+
+
+def words_of_options(data: bytes) -> None:
+    """What is written after an option: addresses, moments, conditions, sizes; and names of others, to be shown."""
+    text = _text(data)
+    with suppress(ValueError):
+        url = url_of(text)
+        assert "@" not in origin(url)
+        assert "?" not in shown(url)
+    with suppress(SelectionError):
+        assert math.isfinite(moment(text, 1.7e9))
+    with suppress(SelectionError):
+        condition(text)
+    with suppress(ValueError):
+        assert bytes_of(text) >= 0
+    said = clean(text)
+    assert len(said) <= LONGEST
+    assert not any(unicodedata.category(char) in {"Cc", "Cf", "Cs"} for char in said)
+
+
+def _holds(record: StreamRecord) -> None:
+    assert record.content_chunks <= record.chunks
+    assert record.duration_s >= 0
+    assert record.waited_s >= 0
+    assert record.held_s >= 0
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+# Seeds
+
+_TESTS = Path(__file__).parent.parent / "tests"
+_CHUNKS = (
+    b'{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"x"},'
+    b'"finish_reason":null}]}\n{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"f",'
+    b'"arguments":"{}"}}],"reasoning":"r","refusal":"n","audio":{"data":"A"},"function_call":{"name":"f"}},'
+    b'"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4,"completion_tokens_details":'
+    b'{"reasoning_tokens":1},"prompt_tokens_details":{"cached_tokens":2}}}\n{"error":{"message":"m","code":5}}',
+    b'{"type":"response.created","response":{"id":"r","model":"m"}}\n{"type":"response.output_text.delta","delta":"x"}\n'
+    b'{"type":"response.output_item.added","item":{"type":"function_call","name":"f"}}\n'
+    b'{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},'
+    b'"usage":{"input_tokens":3,"output_tokens":4,"output_tokens_details":{"reasoning_tokens":1}},"output":[]}}',
+    b'{"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}}\n{"type":"message_delta","delta":'
+    b'{"stop_reason":"max_tokens"},"usage":{"output_tokens":5}}\n{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}',
+)
+_LOGS = (
+    b"INFO 11-29 kv_cache_utils.py:1087] GPU KV cache size: 30,240 tokens\n",
+    b"INFO gpu_executor.py:122] # GPU blocks: 1890, # CPU blocks: 2048, block_size 16\n",
+    b"[TP0] KV Cache is allocated. #tokens: 20000, K size: 1.2 GB, V size: 1.2 GB\n[TP0] max_total_num_tokens=20000\n",
+    b"[TensorRT-LLM][INFO] [MemUsageChange] Allocated 4.50 GiB for max tokens in paged KV cache (32800).\n",
+    b"llama_context: n_ctx = 4096\nllama_kv_cache: size = 512.00 MiB\n",
+)
+_PROMETHEUS = (
+    b'{"status":"success","data":["stream_ended_total","stream_max_gap_seconds_bucket","stream_max_gap_seconds"]}\n'
+    b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"outcome":"completed","finish_reason":"stop",'
+    b'"gen_ai_request_model":"m","le":"5"},"value":[1,"3"],"values":[[1,"3"],[2,"4"]]}]}}\n'
+    b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"gen_ai_request_model":"m"},"histogram":'
+    b'[1,{"count":"3","sum":"2","buckets":[[0,"0.5","1","3"]]}]}]},"warnings":["w"]}',
+)
+_CONFIGS = (
+    b'{"num_hidden_layers":36,"num_key_value_heads":8,"num_attention_heads":32,"head_dim":128,"torch_dtype":"bfloat16",'
+    b'"hidden_size":4096,"sliding_window":512,"layer_types":["full_attention","sliding_attention"]}',
+    b'{"text_config":{"num_hidden_layers":61,"kv_lora_rank":512,"qk_rope_head_dim":64,"dtype":"float8"},"n_layer":12}',
+)
+
+
+def _files(pattern: str, most: int) -> tuple[bytes, ...]:
+    return tuple(file.read_bytes()[:most] for file in sorted(_TESTS.glob(pattern))[:8])
+
+
+def _journals() -> tuple[bytes, ...]:
+    from midstream._model import Outcome  # noqa: PLC0415
+    from midstream.journal import Journal  # noqa: PLC0415
+
+    call = Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9)
+    record = record_of(Session(call, 0.0, 5.0), Outcome.UNREAD, None)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "streams.db"
+        writer = Journal(path, max_days=None)
+        for _ in range(3):
+            writer.write(record)
+        writer.flush(10.0)
+        import sqlite3  # noqa: PLC0415
+
+        connection, whole = sqlite3.connect(path), Path(folder) / "whole.db"
+        connection.execute("VACUUM INTO ?", (str(whole),))  # with nothing left in a file beside it
+        connection.close()
+        return (whole.read_bytes(),)
+
+
+def _rows() -> tuple[bytes, ...]:
+    from midstream._model import Outcome  # noqa: PLC0415
+
+    record = record_of(Session(Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9), 0.0, 5.0), Outcome.UNREAD, None)
+    return (json.dumps(row_of(record)).encode(),)
+
+
+_JSON = ("null", "true", "false", "NaN", "Infinity", "1e999", "-0", '""', "[]", "{}", '"\\ud800"', "\\u0000")
+
+
+def _named(*names: str) -> tuple[str, ...]:
+    return _JSON + names
+
+
+def targets() -> Mapping[str, Target]:
+    """All of them by name, with their seeds."""
+    pages = tuple(bytes([kind]) + page for kind in (0, 1) for page in _files("*/vllm_metrics.txt", 8000))
+    kinds: dict[str, Any] = {
+        "recording": Target(recording, _files("recordings/streams/*.jsonl", 4000), _named('"t"', '"line"', '"event"')),
+        "load": Target(load, _files("recordings/load/*.jsonl", 4000), _named('"start"', '"times"')),
+        "chunks": Target(chunks, _CHUNKS, _named('"choices"', '"delta"', '"usage"', '"type"', '"response"')),
+        "metrics_page": Target(
+            metrics_page,
+            (*pages, b"\x03[{\"iter\":1,\"kvCacheStats\":{\"maxNumBlocks\":5,\"tokensPerBlock\":32,\"usedNumBlocks\":1}}]"),
+            ("# TYPE ", "# HELP ", "vllm:", "sglang:", "tgi_", "trtllm_", "NaN", "+Inf", "{", "}", 'engine="0"', "# EOF"),
+            8192,
+        ),
+        "prometheus": Target(prometheus, _PROMETHEUS, _named('"value"', '"values"', '"histogram"', '"buckets"', '"le"')),
+        "start_up_log": Target(
+            start_up_log, _LOGS, ("KV cache size: ", " tokens", "# GPU blocks: ", "block_size", "max_total_num_tokens=")
+        ),
+        "model_config": Target(model_config, _CONFIGS, _named('"num_key_value_heads"', '"layer_types"', '"head_dim"')),
+        "journal": Target(journal, _journals(), ("SQLite format 3",), 65536),
+        "journal_row": Target(journal_row, _rows(), _named("completed", "unread", "text")),
+        "words_of_options": Target(
+            words_of_options,
+            (b"http://u:p@host:80/v1", b"2h", b"2026-11-29T12:00:00Z", b"model!=big", b"12.5 GiB", b"\x1b[31mred"),
+            ("://", "@", "[::1]", "\u202e", "\x1b]0;", "1e999", "now"),
+            256,
+        ),
+    }
+    return MappingProxyType(kinds)
