@@ -286,7 +286,9 @@ say(at=time.monotonic())
     path = tmp_path / "streams.db"
     cannot, lost = log
     assert cannot.startswith(f"midstream: the journal {path} cannot be written")
-    assert lost == f"midstream: 2 records could not be written into the journal {path} before the process ended"
+    assert (
+        lost == f"midstream: 2 records could not be written into the journal {path} before the process ended"
+    )
 
 
 def test_process_without_threads_streams_on(
@@ -317,7 +319,6 @@ def test_process_without_threads_streams_on(
     client.close()
 
 
-@pytest.mark.xfail(reason="the watcher logs a freeze before it calls the hook, without a guard", strict=True)
 def test_log_handler_that_raises_costs_its_line_only(
     server: WireServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

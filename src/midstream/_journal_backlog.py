@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from midstream._guard import trouble
+from midstream._guard import tell, trouble
 from midstream._journal_kinds import Value
 from midstream._journal_rows import row_of
 from midstream._journal_store import Store, StoreError
@@ -27,8 +27,6 @@ MOST_ROWS = 2000
 FIRST_RETRY_S, BUSY_RETRY_S, LAST_RETRY_S = 1.0, 0.05, 30.0
 BUSY_SAID_AFTER = 8
 """Attempts that found the journal locked before anybody hears of it: some are usual among many processes."""
-
-log = logging.getLogger("midstream")
 
 
 def retry_after(failures: int, *, busy: bool) -> float:
@@ -122,7 +120,7 @@ class Backlog:
         """Warn of something once."""
         if key not in self._said:
             self._said.add(key)
-            log.warning("midstream: %s", message)
+            tell(logging.WARNING, "midstream: %s", message)
 
     def _take(self) -> None:
         try:
@@ -146,7 +144,7 @@ class Backlog:
 
     def _written(self, now: float) -> float | None:
         if self._told:
-            log.info("midstream: the journal %s is written again", self.store.path)
+            tell(logging.INFO, "midstream: the journal %s is written again", self.store.path)
         self._told = False
         self.failures = 0
         self._due = math.inf

@@ -15,10 +15,8 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from midstream._guard import Guard
+from midstream._guard import Guard, tell
 from midstream._plan import Protocol
-
-log = logging.getLogger("midstream")
 
 _LOGGERS = (
     "opentelemetry.exporter.otlp.proto.grpc.exporter",
@@ -90,14 +88,15 @@ class _Delivery(MetricExporter):
     def _note(self, arrived: bool, reason: str) -> None:
         before, self.arrived = self.arrived, arrived
         if before and not arrived:
-            log.warning(
+            tell(
+                logging.WARNING,
                 "midstream: metrics do not reach %s (%s); streams are unaffected, and until it works again "
                 "no more is said",
                 self._target,
                 reason or "no reason given",
             )
         elif arrived and not before:
-            log.info("midstream: metrics reach %s again", self._target)
+            tell(logging.INFO, "midstream: metrics reach %s again", self._target)
 
 
 class _Hush(logging.Filter):

@@ -10,7 +10,7 @@ from midstream._attribution import Attribution
 from midstream._chunks import Reading
 from midstream._failures import error_type_of, outcome_of
 from midstream._group import shared
-from midstream._guard import trouble
+from midstream._guard import tell, trouble
 from midstream._model import Freeze, Hook, Outcome
 from midstream._roster import FROZEN_TICK_S
 from midstream._session import Session, Signal
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from midstream._monitor import Monitor
     from midstream._recorder import Labels, Recorder
-
-log = logging.getLogger("midstream")
 
 UNSURE_RECHECK_S = 0.05
 """How soon to ask again whether a silence is the server's, while our own side is too busy to tell."""
@@ -184,7 +182,8 @@ class Tracker:
     def _announce(self, freeze: Freeze) -> None:
         session, call = self.session, self.session.call
         self.recorder.froze(self.labels, self._context, session.freezes)
-        log.warning(
+        tell(
+            logging.WARNING,
             "stream froze: nothing from %s at %s for %.1f s%s",
             session.answer.model or call.request_model or "an unnamed model",
             _server(call.server_address, call.server_port),
