@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-matrix test-frameworks lint bench format clean
+.PHONY: demo test test-matrix test-frameworks lint bench fuzz format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/midstream demo
@@ -27,6 +27,10 @@ test-frameworks: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks
+
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --group fuzz
+	$(BIN)/python -m fuzz
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

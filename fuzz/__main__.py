@@ -76,7 +76,9 @@ def _run(name: str, target: Target, seconds: int) -> int:
         check=False,
     )
     said = done.stdout + done.stderr
-    inputs = re.findall(r"number_of_executed_units:\s*(\d+)", said) or re.findall(r"^#(\d+)", said, re.MULTILINE)
+    inputs = re.findall(r"number_of_executed_units:\s*(\d+)", said) or re.findall(
+        r"^#(\d+)", said, re.MULTILINE
+    )
     covered = re.findall(r"\bcov: (\d+)", said)
     new = sorted(set(findings.iterdir()) - before)
     ok = done.returncode == 0 and not new
@@ -98,7 +100,9 @@ def _inside(name: str, target: Target, options: list[str]) -> None:
     import atheris  # noqa: PLC0415 - a group of its own
 
     # Loaded once more, this time with an eye on every branch.
-    for module in [each for each in sys.modules if each.partition(".")[0] == "midstream" or each == "fuzz.targets"]:
+    for module in [
+        each for each in sys.modules if each.partition(".")[0] == "midstream" or each == "fuzz.targets"
+    ]:
         del sys.modules[module]
     with atheris.instrument_imports(include=["midstream", "fuzz.targets"]):
         watched = importlib.import_module("fuzz.targets").targets()[name]
@@ -109,7 +113,8 @@ def _inside(name: str, target: Target, options: list[str]) -> None:
 
 def _escaped(word: str) -> str:
     return "".join(
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\x{byte:02x}" for byte in word.encode("utf-8", "replace")
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\x{byte:02x}"
+        for byte in word.encode("utf-8", "replace")
     )
 
 

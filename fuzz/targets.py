@@ -1,4 +1,4 @@
-"""What is fuzzed: one function for each parser, which raises if the parser did anything but return or refuse as it says.
+"""What is fuzzed: one function for each parser, which raises if it did anything but return or refuse as it says.
 
 A target takes bytes. What it may raise is caught where it is called; whatever else comes out is a finding.
 """
@@ -106,14 +106,15 @@ def metrics_page(data: bytes) -> None:
 
 def prometheus(data: bytes) -> None:
     """What a Prometheus answers to queries."""
-    answers = data.split(b"\n")
+    names, *answers = data.split(b"\n")
     asked = 0
 
     class Scripted(Getter):
-        def get(self, url: str, data: Mapping[str, str] | None = None) -> Answer:  # noqa: ARG002
+        def get(self, url: str, data: Mapping[str, str] | None = None) -> Answer:
             nonlocal asked
             asked += 1
-            return Answer(url, 200, "application/json", _text(answers[asked % len(answers)]))
+            given = names if "/label/" in url or not answers else answers[asked % len(answers)]
+            return Answer(url, 200, "application/json", _text(given))
 
     source = PrometheusSource("http://127.0.0.1:9090")
     source._api._getter = Scripted()
@@ -203,17 +204,23 @@ def _text(data: bytes) -> str:
 
 _TESTS = Path(__file__).parent.parent / "tests"
 _CHUNKS = (
-    b'{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"x"},'
-    b'"finish_reason":null}]}\n{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"f",'
-    b'"arguments":"{}"}}],"reasoning":"r","refusal":"n","audio":{"data":"A"},"function_call":{"name":"f"}},'
-    b'"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4,"completion_tokens_details":'
-    b'{"reasoning_tokens":1},"prompt_tokens_details":{"cached_tokens":2}}}\n{"error":{"message":"m","code":5}}',
-    b'{"type":"response.created","response":{"id":"r","model":"m"}}\n{"type":"response.output_text.delta","delta":"x"}\n'
-    b'{"type":"response.output_item.added","item":{"type":"function_call","name":"f"}}\n'
-    b'{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},'
-    b'"usage":{"input_tokens":3,"output_tokens":4,"output_tokens_details":{"reasoning_tokens":1}},"output":[]}}',
-    b'{"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}}\n{"type":"message_delta","delta":'
-    b'{"stop_reason":"max_tokens"},"usage":{"output_tokens":5}}\n{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}',
+    (
+        b'{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"x"},'
+        b'"finish_reason":null}]}\n{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"f",'
+        b'"arguments":"{}"}}],"reasoning":"r","refusal":"n","audio":{"data":"A"},"function_call":{"name":"f"}},'
+        b'"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4,"completion_tokens_details":'
+        b'{"reasoning_tokens":1},"prompt_tokens_details":{"cached_tokens":2}}}\n{"error":{"message":"m","code":5}}'
+    ),
+    (
+        b'{"type":"response.created","response":{"id":"r","model":"m"}}\n{"type":"response.output_text.delta","delta":"x"}\n'
+        b'{"type":"response.output_item.added","item":{"type":"function_call","name":"f"}}\n'
+        b'{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},'
+        b'"usage":{"input_tokens":3,"output_tokens":4,"output_tokens_details":{"reasoning_tokens":1}},"output":[]}}'
+    ),
+    (
+        b'{"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}}\n{"type":"message_delta","delta":'
+        b'{"stop_reason":"max_tokens"},"usage":{"output_tokens":5}}\n{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}'
+    ),
 )
 _LOGS = (
     b"INFO 11-29 kv_cache_utils.py:1087] GPU KV cache size: 30,240 tokens\n",
@@ -223,15 +230,19 @@ _LOGS = (
     b"llama_context: n_ctx = 4096\nllama_kv_cache: size = 512.00 MiB\n",
 )
 _PROMETHEUS = (
-    b'{"status":"success","data":["stream_ended_total","stream_max_gap_seconds_bucket","stream_max_gap_seconds"]}\n'
-    b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"outcome":"completed","finish_reason":"stop",'
-    b'"gen_ai_request_model":"m","le":"5"},"value":[1,"3"],"values":[[1,"3"],[2,"4"]]}]}}\n'
-    b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"gen_ai_request_model":"m"},"histogram":'
-    b'[1,{"count":"3","sum":"2","buckets":[[0,"0.5","1","3"]]}]}]},"warnings":["w"]}',
+    (
+        b'{"status":"success","data":["stream_ended_total","stream_max_gap_seconds_bucket","stream_max_gap_seconds"]}\n'
+        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"outcome":"completed","finish_reason":"stop",'
+        b'"gen_ai_request_model":"m","le":"5"},"value":[1,"3"],"values":[[1,"3"],[2,"4"]]}]}}\n'
+        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"gen_ai_request_model":"m"},"histogram":'
+        b'[1,{"count":"3","sum":"2","buckets":[[0,"0.5","1","3"]]}]}]},"warnings":["w"]}'
+    ),
 )
 _CONFIGS = (
-    b'{"num_hidden_layers":36,"num_key_value_heads":8,"num_attention_heads":32,"head_dim":128,"torch_dtype":"bfloat16",'
-    b'"hidden_size":4096,"sliding_window":512,"layer_types":["full_attention","sliding_attention"]}',
+    (
+        b'{"num_hidden_layers":36,"num_key_value_heads":8,"num_attention_heads":32,"head_dim":128,"torch_dtype":"bfloat16",'
+        b'"hidden_size":4096,"sliding_window":512,"layer_types":["full_attention","sliding_attention"]}'
+    ),
     b'{"text_config":{"num_hidden_layers":61,"kv_lora_rank":512,"qk_rope_head_dim":64,"dtype":"float8"},"n_layer":12}',
 )
 
@@ -263,7 +274,9 @@ def _journals() -> tuple[bytes, ...]:
 def _rows() -> tuple[bytes, ...]:
     from midstream._model import Outcome  # noqa: PLC0415
 
-    record = record_of(Session(Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9), 0.0, 5.0), Outcome.UNREAD, None)
+    record = record_of(
+        Session(Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9), 0.0, 5.0), Outcome.UNREAD, None
+    )
     return (json.dumps(row_of(record)).encode(),)
 
 
@@ -278,25 +291,56 @@ def targets() -> Mapping[str, Target]:
     """All of them by name, with their seeds."""
     pages = tuple(bytes([kind]) + page for kind in (0, 1) for page in _files("*/vllm_metrics.txt", 8000))
     kinds: dict[str, Any] = {
-        "recording": Target(recording, _files("recordings/streams/*.jsonl", 4000), _named('"t"', '"line"', '"event"')),
+        "recording": Target(
+            recording, _files("recordings/streams/*.jsonl", 4000), _named('"t"', '"line"', '"event"')
+        ),
         "load": Target(load, _files("recordings/load/*.jsonl", 4000), _named('"start"', '"times"')),
         "chunks": Target(chunks, _CHUNKS, _named('"choices"', '"delta"', '"usage"', '"type"', '"response"')),
         "metrics_page": Target(
             metrics_page,
-            (*pages, b"\x03[{\"iter\":1,\"kvCacheStats\":{\"maxNumBlocks\":5,\"tokensPerBlock\":32,\"usedNumBlocks\":1}}]"),
-            ("# TYPE ", "# HELP ", "vllm:", "sglang:", "tgi_", "trtllm_", "NaN", "+Inf", "{", "}", 'engine="0"', "# EOF"),
+            (
+                *pages,
+                b'\x03[{"iter":1,"kvCacheStats":{"maxNumBlocks":5,"tokensPerBlock":32,"usedNumBlocks":1}}]',
+            ),
+            (
+                "# TYPE ",
+                "# HELP ",
+                "vllm:",
+                "sglang:",
+                "tgi_",
+                "trtllm_",
+                "NaN",
+                "+Inf",
+                "{",
+                "}",
+                'engine="0"',
+                "# EOF",
+            ),
             8192,
         ),
-        "prometheus": Target(prometheus, _PROMETHEUS, _named('"value"', '"values"', '"histogram"', '"buckets"', '"le"')),
-        "start_up_log": Target(
-            start_up_log, _LOGS, ("KV cache size: ", " tokens", "# GPU blocks: ", "block_size", "max_total_num_tokens=")
+        "prometheus": Target(
+            prometheus, _PROMETHEUS, _named('"value"', '"values"', '"histogram"', '"buckets"', '"le"')
         ),
-        "model_config": Target(model_config, _CONFIGS, _named('"num_key_value_heads"', '"layer_types"', '"head_dim"')),
+        "start_up_log": Target(
+            start_up_log,
+            _LOGS,
+            ("KV cache size: ", " tokens", "# GPU blocks: ", "block_size", "max_total_num_tokens="),
+        ),
+        "model_config": Target(
+            model_config, _CONFIGS, _named('"num_key_value_heads"', '"layer_types"', '"head_dim"')
+        ),
         "journal": Target(journal, _journals(), ("SQLite format 3",), 65536),
         "journal_row": Target(journal_row, _rows(), _named("completed", "unread", "text")),
         "words_of_options": Target(
             words_of_options,
-            (b"http://u:p@host:80/v1", b"2h", b"2026-11-29T12:00:00Z", b"model!=big", b"12.5 GiB", b"\x1b[31mred"),
+            (
+                b"http://u:p@host:80/v1",
+                b"2h",
+                b"2026-11-29T12:00:00Z",
+                b"model!=big",
+                b"12.5 GiB",
+                b"\x1b[31mred",
+            ),
             ("://", "@", "[::1]", "\u202e", "\x1b]0;", "1e999", "now"),
             256,
         ),

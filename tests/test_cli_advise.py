@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from midstream.cli import main
 from midstream.journal import Journal
 from midstream.lab.workload import generator
 from midstream.sources.fleet import Bucket, Histogram, Summary
+from metrics_pages import TRTLLM
 from records import a_record
 
 VLLM = (
@@ -227,7 +229,7 @@ def test_a_journal_without_lengths_says_how_to_get_them(
     """Servers must be asked for usage."""
     journal = journal_of(tmp_path / "streams.db", [a_record(output_tokens=None)] * 3)
     status, sentence = refused(capsys, "max-tokens", "--journal", journal)
-    assert status == 1
+    assert status == 3
     assert sentence.startswith("none of the 3 streams says how long its answer was; ask servers for usage")
 
 
@@ -320,6 +322,57 @@ def test_the_pool_comes_from_wherever_it_can_be_read(
 
 
 @pytest.mark.parametrize(
+    ("asked", "engine", "flag", "notes"),
+    [
+        ([], "sglang", "--max-running-requests ", []),
+        (["--engine", "sglang"], "sglang", "--max-running-requests ", []),
+        (
+            ["--engine", "vllm"],
+            "vllm",
+            "--max-num-active-seqs ",
+            ["the server says that it is SGLang; vllm is simulated, as --engine asks for it"],
+        ),
+    ],
+)
+def test_the_engine_is_the_one_of_the_page_unless_another_is_named(
+    capsys: pytest.CaptureFixture[str],
+    journal: Path,
+    tmp_path: Path,
+    asked: list[str],
+    engine: str,
+    flag: str,
+    notes: list[str],
+) -> None:
+    """Its rule is simulated and its flags are printed; who names another one is told."""
+    page = tmp_path / "page.txt"
+    page.write_text(SGLANG.replace("25224", "16000"))
+    options = ("concurrency", "--journal", journal, "--metrics", page, "--users", "24", *QUICK, *asked)
+    found = document(capsys, *options)
+    out = printed(capsys, *options)
+
+    assert found["simulation"]["engine"] == engine
+    assert [note for note in found["pool"]["notes"] if "--engine" in note] == notes
+    assert flag in out
+    assert all(note in out for note in notes)
+
+
+def test_a_variant_of_the_engine_is_no_contradiction(
+    capsys: pytest.CaptureFixture[str], journal: Path, tmp_path: Path
+) -> None:
+    """`trtllm-max-utilization` is TensorRT-LLM."""
+    page = tmp_path / "page.txt"
+    page.write_text(TRTLLM)
+    found = document(
+        capsys,
+        *("concurrency", "--journal", journal, "--metrics", page, "--users", "4", *QUICK),
+        *("--engine", "trtllm-max-utilization"),
+    )
+
+    assert found["simulation"]["engine"] == "trtllm-max-utilization"
+    assert not [note for note in found["pool"]["notes"] if "--engine" in note]
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
         (
@@ -327,10 +380,25 @@ def test_the_pool_comes_from_wherever_it_can_be_read(
             2,
             "say how large the KV cache is: --pool, --server, --metrics, --log, or --model-config with --memory",
         ),
-        (["--pool", "9", "--log", "x"], 2, "give one of --pool, --log and --model-config"),
+        (
+            ["--pool", "9", "--log", "x"],
+            2,
+            "--pool and --log exclude each other: give one of --pool, --log and --model-config",
+        ),
+        (
+            ["--pool", "16000", "--model-config", "c.json", "--memory", "4GiB"],
+            2,
+            "--pool and --model-config exclude each other",
+        ),
+        (["--pool", "16000", "--memory", "4GiB"], 2, "--pool and --memory exclude each other"),
+        (["--memory", "4GiB"], 2, "--memory: it goes with --model-config, the model's config.json"),
         (["--pool", "16000", "--engine", "gpt"], 2, "see `midstream advise flags --engine hosted`"),
         (["--pool", "16000", "--goal", "speed=9"], 2, "'speed=9' is no goal"),
         (["--pool", "16000", "--goal", "p99-gap=soon"], 2, "'p99-gap=soon' is no goal"),
+        (["--pool", "16000", "--goal", f"p99-gap={'9' * 400}"], 2, "is no time; write it as in 2s or 500ms"),
+        (["--pool", "16000", "--users", "100000000"], 2, "less than or equal to 10000"),
+        (["--pool", "31"], 1, "a KV cache of 31 tokens (as given) does not hold even one of these requests"),
+        (["--pool", f"1{'0' * 19}"], 1, "no memory holds a KV cache of 1e+19 tokens (as given)"),
         (["--log", "none.log"], 1, "there is no file none.log; check the path"),
         (["--model-config", "none.json"], 2, "say how much memory is left for the KV cache, as in 12GiB"),
         (["--model-config", "none.json", "--memory", "much"], 2, "'much' is no amount of memory"),
@@ -372,6 +440,47 @@ def test_a_config_that_is_none_is_told(
     assert status == 1
     assert "config.json" in told
     assert sentence in told
+
+
+def test_a_pool_of_one_block_is_told_however_short_requests_are(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One block is what vLLM keeps for itself."""
+    short = journal_of(tmp_path / "short.db", [a_record(input_tokens=1, output_tokens=1)] * 60)
+    status, sentence = refused(capsys, "concurrency", "--journal", short, "--pool", "16", *QUICK)
+    assert status == 1
+    assert "a KV cache of 16 tokens" in sentence
+
+
+def test_a_freeze_is_what_it_was_when_it_was_recorded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Freezes that were counted from 1 s on are not ended by a cap that ends those of 5 s; `compare` counts alike."""
+    records = [
+        replace(record, frozen_s=1.5, max_gap_s=1.5) if record.freezes else replace(record, max_gap_s=0.9)
+        for record in the_records()[:200]
+    ]
+    known = journal_of(tmp_path / "known.db", records)
+    options = ("concurrency", "--journal", known, "--pool", "16000", "--requests", "20", "--seeds", "1")
+
+    assert document(capsys, *options)["simulation"]["freeze_after_s"] == 1.0
+    assert document(capsys, *options, "--freeze-after", "7")["simulation"]["freeze_after_s"] == 7.0
+
+
+@pytest.mark.parametrize("command", ["max-tokens", "concurrency"])
+def test_an_empty_journal_is_not_blamed_on_options(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    """Whoever chose nothing cannot widen it."""
+    empty = journal_of(tmp_path / "empty.db", [])
+    pool = ("--pool", "16000") if command == "concurrency" else ()
+    empty.touch()
+
+    assert (
+        "a program writes one when each stream ends" in refused(capsys, command, "--journal", empty, *pool)[1]
+    )
+    told = refused(capsys, command, "--journal", empty, *pool, "--where", "model=x")
+    assert "widen --since, --until and --where" in told[1]
 
 
 def test_few_streams_are_not_enough_for_a_cap(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -261,3 +261,65 @@ def test_full_disk_is_one_sentence(journal: Path) -> None:
         1,
         "midstream: standard output cannot be written: No space left on device\n",
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the device is Linux's")
+@pytest.mark.parametrize("command", ["report", "advise max-tokens", "report --json"])
+def test_full_disk_is_no_bug_of_any_command(journal: Path, command: str) -> None:
+    """Whatever prints: tables or JSON, at once or when the interpreter ends."""
+    arguments = [*command.split(), "--journal", str(journal)]
+    code = f"import sys; from midstream.cli import main; sys.exit(main({arguments!r}))"
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (
+        1,
+        "midstream: the output cannot be written: No space left on device; make room, or write elsewhere\n",
+    )
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_nothing_chosen_fails_as_a_report_of_it_does(
+    journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], to_file: bool
+) -> None:
+    """A misspelt condition looks like an empty journal otherwise; a file of an earlier export stays as it is."""
+    chosen = ["--journal", str(journal), "--where", "model==m"]
+    earlier = tmp_path / "earlier.csv"
+    earlier.write_text("as it was")
+    assert main(["export", *chosen, *(["-o", str(earlier)] if to_file else [])]) == 1
+    out, err = capsys.readouterr()
+    assert main(["report", *chosen]) == 1
+
+    assert (out, err) == ("", capsys.readouterr().err)
+    assert "streams in " in err
+    assert " is meant: they began from " in err
+    assert earlier.read_text() == "as it was"
+
+
+@pytest.mark.parametrize("command", ["export", "report", "advise max-tokens"])
+def test_names_that_the_terminal_cannot_show_end_no_command(tmp_path: Path, command: str) -> None:
+    """A table has question marks in them; data for other programs is UTF-8 wherever it goes."""
+    path = tmp_path / "streams.db"
+    with_name = Journal(path, threaded=False)
+    for _ in range(30):
+        with_name.write(a_record(started_at=NOW, request_model="modèle-█"))
+    assert with_name.close()
+    arguments = [*command.split(), "--journal", str(path)]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; from midstream.cli import main; sys.exit(main({arguments!r}))"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.stderr == b""
+    shown = "modèle-█".encode() if command == "export" else b"mod?le-?"
+    assert shown in done.stdout

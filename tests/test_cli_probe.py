@@ -227,7 +227,7 @@ class Froze(logging.Handler):
         self.seen = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.msg.startswith("stream froze"):
+        if record.msg.startswith("midstream: stream froze"):
             self.seen.set()
 
     async def thaw_then(self, _: dict[str, Any]) -> Response:

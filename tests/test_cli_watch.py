@@ -90,6 +90,7 @@ def test_a_share_and_a_pool_are_written_for_people() -> None:
         (["--server", "h", "--for", "nan"], 2, "nan is not a positive number of seconds"),
         (["--server", "h", "--where", "model=m"], 2, "it chooses streams of a journal, and none is named"),
         (["--server", "h", "--journal", "/nowhere/j.db"], 1, "there is no journal at /nowhere/j.db"),
+        (["--server", "h", "--journal", ""], 1, "no journal is named; give --journal FILE"),
         (["--server", "h", "--header", SECRET], 2, "it is not NAME:VALUE"),
         ([], 2, "--server"),
     ],
@@ -205,6 +206,23 @@ def test_a_freeze_in_the_journal_is_set_beside_the_preemption_of_its_time(tmp_pa
         r"\d\d:\d\d:\d\d  m: a freeze of 0.0 s that began .* (after|of) 2 preemptions", said[0]
     ), said
     assert concluded[0].startswith("1 of 1 freeze began or ended with evictions")
+
+
+def test_a_journal_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    """It is said once, and the freezes of its first stream are seen."""
+    path = tmp_path / "w.db"
+    with (
+        serving(Served(vllm(preemptions=0))) as served,
+        running("watch", "--server", served.url, "--interval", "0.05", "--journal", str(path)) as process,
+    ):
+        read_until(process, r"^\d\d:\d\d:\d\d +1 +0 +50 % +-")
+        assert not path.exists()
+        journal = Journal(path)
+        journal.write(frozen(time.time() - 1.0, 0.01))
+        journal.flush()
+        read_until(process, r"^\d\d:\d\d:\d\d  m: a freeze of 0\.0 s")
+        journal.close()
+        assert end(process) == (130, f"midstream: no journal yet at {path}; waiting for it\n")
 
 
 def test_a_tail_gives_each_freeze_once_and_only_those_that_are_meant(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def test_freezes_that_were_bought_too_dearly_are_worse() -> None:
     )
     assert (late.verdict, late.first.judgement) == ("worse", "worse")
     assert "beyond the 10 s that are bearable" in verdict(late, Goal())
+    both = compare(side(froze=60), side(froze=2, rate=60, first=14, seed=2))
+    assert "more than the 10 % to give up, and the first content now takes" in verdict(both, Goal())
     assert compare(side(froze=60), side(froze=2, rate=60, seed=2), Goal(give_up=0.5)).verdict == "better"
     assert compare(side(froze=60), side(froze=2, first=14, seed=2), Goal(bearable_s=30)).verdict == "better"
 
@@ -201,6 +203,50 @@ def test_a_side_counts_what_could_be_seen() -> None:
     assert found.tokens_per_s is None
     assert "1 of 2 streams reported no tokens" in found.notes[0]
     assert (found.since, found.until, found.at_once) == (0.0, 110.0, 1.5)
+
+
+def streams(outcomes: dict[Outcome, int], *, chunk: int) -> list[StreamRecord]:
+    """So many of each outcome, ten seconds each, with 80 tokens if they completed and 40 if not, `chunk` at a time."""
+    return [
+        a_record(
+            started_at=1000.0 * index,
+            duration_s=10.0,
+            max_gap_s=0.1,
+            time_to_first_content_s=2.0,
+            outcome=outcome,
+            output_tokens=80 if outcome is Outcome.COMPLETED else None,
+            content_chunks=(80 if outcome is Outcome.COMPLETED else 40) // chunk,
+        )
+        for index, outcome in enumerate(each for each, count in outcomes.items() for _ in range(count))
+    ]
+
+
+def test_streams_that_were_left_are_counted_by_their_chunks() -> None:
+    """Usage comes at the end, which they did not see: 120 of 80 tokens and 30 of 40, in 1,500 s."""
+    found = side_of_records(
+        streams({Outcome.COMPLETED: 120, Outcome.LEFT_EARLY: 20, Outcome.CANCELLED: 10}, chunk=1), 5.0
+    )
+
+    assert found.tokens_per_s == pytest.approx(7.2)
+    assert (found.notes, found.why_no_tokens) == ((), "")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "chunk", "remedy"),
+    [
+        (Outcome.LEFT_EARLY, 4, "their callers left before the end, where usage comes, and a chunk of theirs"),
+        (Outcome.ERROR, 1, "include_usage=True makes servers report them"),
+    ],
+)
+def test_tokens_are_refused_with_the_reason(outcome: Outcome, chunk: int, remedy: str) -> None:
+    """Nine of 150 are 6 %, more than may; it is not that streams are too few."""
+    known = side_of_records(streams({Outcome.COMPLETED: 150}, chunk=chunk), 5.0)
+    found = side_of_records(streams({Outcome.COMPLETED: 141, outcome: 9}, chunk=chunk), 5.0)
+    compared = compare(known, found)
+
+    assert compared.tokens.why == "after, 9 of 150 reported no tokens; at most 5 % may"
+    assert compared.tokens.judgement == "unknown"
+    assert found.notes[0].startswith(f"9 of 150 streams reported no tokens; {remedy}")
 
 
 def test_tokens_are_counted_while_they_came() -> None:

@@ -152,10 +152,8 @@ def test_exemplars_are_asked_for_where_gaps_are_shown() -> None:
 
 def test_all_dashboards_need_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And there they are."""
-    assert main(["dashboard"]) == 1
-    assert (
-        capsys.readouterr().err == "midstream: several dashboards need a folder: name one, or add -o FOLDER\n"
-    )
+    assert main(["dashboard"]) == 2
+    assert "several dashboards need a folder: name one, or add --output FOLDER" in capsys.readouterr().err
     assert main(["dashboard", "-o", str(tmp_path / "new")]) == 0
 
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == [
@@ -188,19 +186,58 @@ def test_other_namings_are_other_dashboards(capsys: pytest.CaptureFixture[str]) 
 def test_the_page_is_served_until_interrupted() -> None:
     """And says where; ctrl-C is no failure but an interruption."""
     command = [sys.executable, "-c", "import sys; from midstream.cli import main; sys.exit(main())"]
-    asked = [*command, "dashboard", "--serve", "prometheus.example:9090"]
-    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as served:
+    with (
+        serving(Served("{}", kind="application/json")) as behind,
+        subprocess.Popen(
+            [*command, "dashboard", "--serve", behind.url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as served,
+    ):
         assert served.stdout is not None
         lines = [served.stdout.readline() for _ in range(3)]
         page = fetch(lines[2].strip()).decode()
         served.send_signal(signal.SIGINT)
         _, err = served.communicate(timeout=10)
 
-    assert lines[0] == "Showing overview from https://prometheus.example:9090, until Ctrl-C:\n"
+    assert lines[0] == f"Showing overview from {behind.url}, until Ctrl-C:\n"
     assert (served.returncode, err) == (130, "")
     assert "midstream: overview" in page
     assert "/*DASHBOARD*/null" not in page
     assert not re.search(r"(src|href)=.?https?://", page)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "it answers 404 to a query; is the path right?"), (None, "nothing listens at http://127.0.0.1:")],
+)
+def test_a_prometheus_that_is_not_there_is_warned_of_once(
+    status: int | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The page is served all the same: it may come later."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupt)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        if status is None:
+            assert main(["dashboard", "--serve", url]) == 130
+        else:
+            monkeypatch.setattr(Getter, "get", lambda _self, asked, _data: Answer(asked, status, "", ""))
+            assert main(["dashboard", "--serve", url]) == 130
+
+    printed = capsys.readouterr()
+    assert printed.out.startswith("Showing overview from ")
+    assert printed.err.startswith("midstream: warning: the panels stay empty: ")
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
 
 
 def test_a_port_in_use_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:

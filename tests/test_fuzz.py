@@ -1,12 +1,11 @@
-"""The targets of `make fuzz` work, here without a fuzzer: what it found once, and a few mutations of what they begin with."""
+"""The targets of `make fuzz`, without a fuzzer: what it found once, and a few mutations of what they begin with."""
 
 from __future__ import annotations
 
 import pytest
+from fuzz.targets import targets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from fuzz.targets import targets
 
 TARGETS = targets()
 
@@ -47,7 +46,10 @@ def test_target_takes_what_it_begins_with(name: str) -> None:
 @pytest.mark.parametrize("name", TARGETS)
 @given(data=st.data())
 @settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_target_takes_mutations(name: str, data: st.DataObject) -> None:
     """Bytes cut out, put in and repeated anywhere."""

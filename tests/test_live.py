@@ -67,8 +67,8 @@ def test_freeze_is_told_while_it_lasts(
     ((moment, frozen),) = told
     assert sent[1] + 0.25 < moment < sent[2]
     assert frozen
-    assert [record.getMessage()[:42] for record in caplog.records] == [
-        "stream froze: nothing from m at 127.0.0.1:"
+    assert [record.getMessage()[:53] for record in caplog.records] == [
+        "midstream: stream froze: nothing from m at 127.0.0.1:"
     ]
     assert seen.freezes[0].gap_s == pytest.approx(0.3, abs=0.25)
     assert seen.thaws[0].gap_s == pytest.approx(1.2, abs=0.15)

@@ -68,7 +68,7 @@ def test_it_says_what_it_is_and_ends_without_a_word() -> None:
             "Emulating vllm on l4, num-gpu-blocks 60, 4 times as fast, until Ctrl-C.",
             "It reserves nothing; evicts the last one admitted, to the front.",
         ]
-        assert f"    midstream probe {url}\n" in said
+        assert f"    midstream probe {url} --prompt tokens=700" in said
         assert f"    curl {url.removesuffix('/v1')}/metrics\n" in said
         assert end(process) == (130, "", "")
     with socket.create_server(("127.0.0.1", int(url.split(":")[2].removesuffix("/v1")))):

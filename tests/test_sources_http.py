@@ -135,8 +135,9 @@ def test_a_body_that_breaks_off_is_one_sentence() -> None:
         assert "hangs up without an answer in HTTP" in failure(server)
 
 
-def test_a_body_that_trickles_for_ever_has_an_end() -> None:
-    """No single read takes too long, and all of them together do."""
+@pytest.mark.parametrize("piece", [b"x" * 70_000, b"#\n"], ids=["much", "next to nothing"])
+def test_a_body_that_trickles_for_ever_has_an_end(piece: bytes) -> None:
+    """No single read takes too long, and all of them together do; or one never ends, for want of enough to return."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -146,7 +147,7 @@ def test_a_body_that_trickles_for_ever_has_an_end() -> None:
                 connection.recv(65536)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
                 while not over.wait(0.01):
-                    connection.sendall(b"x" * 70000)
+                    connection.sendall(piece)
 
         thread = threading.Thread(target=trickle, daemon=True)
         thread.start()
@@ -154,6 +155,13 @@ def test_a_body_that_trickles_for_ever_has_an_end() -> None:
         over.set()
         thread.join()
     assert "did not answer within 0.3 s" in said
+
+
+def test_a_charset_that_does_not_exist_is_no_hindrance() -> None:
+    """What is on a page of metrics is ASCII in any."""
+    served = Served(vllm(running=3), kind="text/plain; charset=utf-99")
+    with serving(served):
+        assert Getter().get(f"{served.url}/metrics").text == vllm(running=3)
 
 
 def test_headers_stay_at_the_server_that_they_are_for() -> None:

@@ -117,5 +117,6 @@ def test_the_journal_of_the_environment_is_the_default(monkeypatch: pytest.Monke
     assert journal_path(None) == Path("/somewhere/j.db")
     assert journal_path(Path("other.db")) == Path("other.db")
     monkeypatch.delenv("MIDSTREAM_JOURNAL")
-    with pytest.raises(ValueError, match="no journal is named; give --journal FILE"):
-        journal_path(None)
+    for unset in (None, Path("")):
+        with pytest.raises(ValueError, match="no journal is named; give --journal FILE"):
+            journal_path(unset)

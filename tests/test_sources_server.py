@@ -104,6 +104,13 @@ def test_data_parallel_engines_are_added_up_and_the_fullest_counts() -> None:
     assert view.pool_tokens.why == "in 2 separate pools together"
 
 
+def test_a_series_that_is_there_twice_is_one() -> None:
+    """Adding it up would make numbers that no server had; the first line counts, as it does for Prometheus."""
+    view = view_of(vllm(running=3, usage=0.2) + vllm(running=4, usage=0.9))
+
+    assert (view.running.value, view.kv_usage.value, view.pool_tokens.value) == (3, 0.2, 1600)
+
+
 def test_the_other_ranks_of_sglang_are_not_added() -> None:
     """With --enable-metrics-for-all-schedulers each tensor-parallel rank repeats the same numbers."""
     twice = SGLANG + SGLANG.replace('tp_rank="0"', 'tp_rank="1"')

@@ -87,7 +87,8 @@ def unreadable(path: Path, error: Exception) -> JournalError:
     """Say in one sentence why SQLite could not read a journal."""
     import sqlite3  # noqa: PLC0415 - see above
 
-    if isinstance(error, UnicodeDecodeError):  # SQLite quotes what is broken, and the bindings fail on the quotation
+    if isinstance(error, UnicodeDecodeError):
+        # SQLite quotes what is broken, and its bindings cannot decode the quotation.
         error = sqlite3.DatabaseError("its schema is no text")
     if isinstance(error, sqlite3.OperationalError):
         return JournalError(f"{path} cannot be read: {error}")

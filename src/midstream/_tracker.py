@@ -184,8 +184,8 @@ class Tracker:
         self.recorder.froze(self.labels, self._context, session.freezes)
         tell(
             logging.WARNING,
-            "stream froze: nothing from %s at %s for %.1f s%s",
-            session.answer.model or call.request_model or "an unnamed model",
+            "midstream: stream froze: nothing from %s at %s for %.1f s%s",
+            call.request_model or session.answer.model or "an unnamed model",
             _server(call.server_address, call.server_port),
             freeze.gap_s,
             " (nor for the other streams of this server)" if freeze.shared else "",

@@ -69,7 +69,7 @@ def _cost(tokens: Measure, first: Measure, goal: Goal) -> str:
             f"the first content now takes {seconds(first.after)} (p95), beyond the {goal.bearable_s:g} s that are "
             "bearable"
         )
-    return " and ".join(costs)
+    return ", and ".join(costs)
 
 
 def _kept(tokens: Measure, first: Measure, goal: Goal) -> str:

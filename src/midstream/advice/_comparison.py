@@ -44,6 +44,8 @@ class Side:
     at_once: float | None
     """Streams that were open at once, on average while any was; None: not known."""
     notes: tuple[str, ...] = ()
+    why_no_tokens: str = ""
+    """Why tokens per second are not known, where it is not that there are too few streams."""
 
     @property
     def tokens_per_s(self) -> float | None:

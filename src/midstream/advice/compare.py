@@ -79,7 +79,11 @@ def _tokens(before: Side, after: Side, goal: Goal, chance: random.Random) -> Mea
     values = (before.tokens_per_s, after.tokens_per_s)
     change = rate_ratio(before.slices, after.slices, chance)
     if not values[0] or values[1] is None or change is None:
-        return Measure(name, *values, None, "unknown", "it takes some 25 streams with usage on each side")
+        refused = (
+            f"{when}, {side.why_no_tokens}" for when, side in _sides(before, after) if side.why_no_tokens
+        )
+        why = "; ".join(refused) or "it takes some 25 streams with usage on each side"
+        return Measure(name, *values, None, "unknown", why)
     held = 1 - goal.give_up
     judgement: Judgement = "same" if change.low >= held else "worse" if change.high < held else "unclear"
     return Measure(name, *values, change, "better" if change.low > 1 + goal.give_up else judgement)
@@ -154,8 +158,12 @@ def _share(side: Side) -> float | None:
     return side.froze / side.judged if side.judged else None
 
 
+def _sides(before: Side, after: Side) -> tuple[tuple[str, Side], ...]:
+    return ("before", before), ("after", after)
+
+
 def _notes(before: Side, after: Side, effect: float) -> Iterator[str]:
-    for name, side in (("before", before), ("after", after)):
+    for name, side in _sides(before, after):
         for note in side.notes:
             yield f"{name}: {note}"
     if effect >= 1.5:

@@ -72,7 +72,7 @@ def lengths_of(records: Sequence[StreamRecord]) -> Lengths:
     provided that the other answers show that a chunk carries at least a token. To leave them out would make answers
     look shorter, since it is the long ones that people leave. All others without usage are left out and counted.
     """
-    chunks_are_tokens = _chunks_are_tokens(records)
+    bounded = chunks_are_tokens(records)
     answers: list[Length] = []
     left_out: Counter[Left] = Counter()
     by_chunks = 0
@@ -80,7 +80,7 @@ def lengths_of(records: Sequence[StreamRecord]) -> Lengths:
         reason = _says_nothing(record)
         cause = None if reason else _cause(record)
         if reason is None and record.output_tokens is None:
-            if cause is None or not chunks_are_tokens:
+            if cause is None or not bounded:
                 reason = "no usage"
             else:
                 by_chunks += 1
@@ -126,7 +126,7 @@ def _cause(record: StreamRecord) -> Cause | None:
     return "unclear"
 
 
-def _chunks_are_tokens(records: Sequence[StreamRecord]) -> bool:
+def chunks_are_tokens(records: Sequence[StreamRecord]) -> bool:
     """Tell whether content chunks are a lower bound for tokens, as answers show that have both counts."""
     both = [
         record.content_chunks <= record.output_tokens

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from midstream.advice.kv import KvCache
 from midstream.sources.server import PageError, ServerView, view_of
 
-
 MOST_DIGITS = 15
 """More tokens than this many digits can tell fit into no memory."""
 

@@ -6,13 +6,14 @@ CliError for what the user can act on, and returns None or an exit status.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from midstream.cli._errors import explain
+from midstream.cli._errors import explain, unwritable
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -71,6 +72,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    _print_whatever_there_is()
     try:
         from midstream.cli._app import run  # noqa: PLC0415 - its imports may be missing, which is explained below
 
@@ -83,8 +85,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:  # noqa: BLE001 - the last stop: whatever went wrong, no traceback reaches the user
         sentence, status = explain(error)
+        if unwritable(error):
+            _discard_output()
         sys.stderr.write(f"midstream: {sentence}\n")
     return status
+
+
+def _print_whatever_there_is() -> None:
+    """Let a name that the terminal's encoding lacks be printed with question marks, and not end the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _discard_output() -> None:

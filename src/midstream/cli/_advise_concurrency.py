@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +19,8 @@ from midstream.advice.cap_search import LEVERS, Goal, GoalName, Scene, Search, c
 from midstream.advice.cap_verdict import CapAdvice, simulated_doubts
 from midstream.advice.capacity import Caps, caps
 from midstream.advice.doubts import doubts
-from midstream.advice.load import LoadError, load_of
+from midstream.advice.load import Load, LoadError, load_of
+from midstream.advice.pool import Pool
 from midstream.cli._advise_cap_plot import plot_search
 from midstream.cli._advise_cap_show import document, show
 from midstream.cli._advise_fleet import cap_fleet, refuse_with_prometheus
@@ -33,6 +36,7 @@ from midstream.cli._advise_pool import (
     PoolChoice,
     PoolOption,
     ServerOption,
+    make_of,
 )
 from midstream.cli._errors import CliError
 from midstream.cli._http_options import HeaderOption
@@ -42,12 +46,19 @@ from midstream.cli._journal_options import (
     UntilOption,
     WhereOption,
     chosen_records,
+    none_chosen,
 )
 from midstream.cli._prometheus_options import PrometheusOption, source_of
 from midstream.cli._simulate_plan import read_hardware
 from midstream.cli._simulate_plot import ENDINGS
 from midstream.lab.hardware import PROFILES
+from midstream.report.threshold import threshold_of
+from midstream.sources.server import ServerView
 
+USUAL_S = 5.0
+USUAL_ENGINE = "vllm"
+LEAST_POOL, MOST_POOL = 32, 10**10
+"""Tokens of a KV cache: two blocks, which every engine needs, and more than a rack of GPUs holds."""
 FEW = 50
 """Fewer streams with known lengths say too little about how long ones meet."""
 
@@ -58,7 +69,14 @@ def concurrency(
     since: SinceOption = None,
     until: UntilOption = None,
     where: WhereOption = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(LEVERS)}.")] = "vllm",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(LEVERS)}. Without it: the server's, else vllm.",
+            show_default=False,
+        ),
+    ] = None,
     goal: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,7 +88,11 @@ def concurrency(
     users: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="So many ask at once. Without it: as many as did.", show_default=False
+            metavar="N",
+            min=1,
+            max=10_000,
+            help="So many ask at once. Without it: as many as did.",
+            show_default=False,
         ),
     ] = None,
     as_they_came: Annotated[
@@ -90,9 +112,14 @@ def concurrency(
     requests: Annotated[int, typer.Option(metavar="N", min=20, help="Requests in each run.")] = 300,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each cap.")] = 5,
     freeze_after: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.001, help="Silence from which a stream counts as frozen."),
-    ] = 5.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.001,
+            help="Silence from which a stream counts as frozen. Without it: as the records tell, or 5.",
+            show_default=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve into a .png or .svg file.", show_default=False),
@@ -134,7 +161,7 @@ def concurrency(
     """
     goals = [_goal(text) for text in goal or ["freeze-share=1%"]]
     check_plot(plot, ENDINGS)
-    if engine not in LEVERS:
+    if engine is not None and engine not in LEVERS:
         raise typer.BadParameter(
             f"{engine} is not one of {', '.join(LEVERS)}; for an API that you do not run, "
             "see `midstream advise flags --engine hosted`.",
@@ -153,7 +180,7 @@ def concurrency(
         tensor_parallel,
         block_size,
         header,
-        engine,
+        None if engine is None else make_of(engine),
     )
     profile = read_hardware(hardware, fit or [])
     view = choice.view()
@@ -168,9 +195,7 @@ def concurrency(
         return cap_fleet(source_of(prometheus, header), since, until, where, pool=size, as_json=as_json)
     records = chosen_records(journal, since, until, where)
     if not records:
-        raise CliError(
-            "the journal holds no stream of that time and kind; widen --since, --until and --where"
-        )
+        raise none_chosen(since, until, where)
     try:
         load = load_of(records)
     except LoadError as error:
@@ -181,9 +206,13 @@ def concurrency(
             f"{FEW - len(load.requests)} more are needed\n"
         )
         return NOT_ENOUGH
+    _check_size(size, load)
+    name = engine or (USUAL_ENGINE if view is None else view.engine)
+    size = _with_contradiction(size, name, view)
     limits = caps(size.tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
     asking = None if as_they_came else users or max(2, load.usual)
-    scene = Scene(engine, size.tokens, profile, load, asking, requests, range(seeds), freeze_after)
+    after_s = freeze_after or threshold_of(records).value_s or USUAL_S
+    scene = Scene(name, size.tokens, profile, load, asking, requests, range(seeds), after_s)
     found = _searched(scene, limits, goals)
     against = doubts(records, load=load, pool_tokens=size.tokens, view=view)
     against += simulated_doubts(found, {doubt.ground for doubt in against})
@@ -196,6 +225,28 @@ def concurrency(
     else:
         show(Console(highlight=False, markup=False, emoji=False, width=_width()), advised)
     return 0 if found.chosen is not None else NOT_ENOUGH
+
+
+def _check_size(size: Pool, load: Load) -> None:
+    """Raise CliError for a pool in which nothing can run, or that nobody has."""
+    least = max(LEAST_POOL, math.ceil(load.mean_prompt + load.mean_answer))
+    if size.tokens < least:
+        raise CliError(
+            f"a KV cache of {size.tokens:,} tokens ({size.source}) does not hold even one of these requests, "
+            f"{load.mean_prompt + load.mean_answer:,.0f} tokens on average; check its size"
+        )
+    if size.tokens > MOST_POOL:
+        raise CliError(
+            f"no memory holds a KV cache of {size.tokens:.3g} tokens ({size.source}); check its size"
+        )
+
+
+def _with_contradiction(size: Pool, engine: str, view: ServerView | None) -> Pool:
+    """Add a note to the pool where the server says that it is another engine than the one that is simulated."""
+    if view is None or view.engine == make_of(engine):
+        return size
+    note = f"the server says that it is {view.title}; {engine} is simulated, as --engine asks for it"
+    return replace(size, notes=(*size.notes, note))
 
 
 def _searched(scene: Scene, limits: Caps, goals: Sequence[Goal]) -> Search:

@@ -17,7 +17,6 @@ from midstream.cli._advise_fleet import advise_fleet, refuse_with_prometheus
 from midstream.cli._advise_limits_plot import plot_limits
 from midstream.cli._advise_limits_show import document, show
 from midstream.cli._advise_options import NOT_ENOUGH, JsonOption, check_plot, parse_share
-from midstream.cli._errors import CliError
 from midstream.cli._http_options import HeaderOption
 from midstream.cli._journal_options import (
     JournalOption,
@@ -25,6 +24,7 @@ from midstream.cli._journal_options import (
     UntilOption,
     WhereOption,
     chosen_records,
+    none_chosen,
 )
 from midstream.cli._prometheus_options import PrometheusOption, source_of
 from midstream.cli._simulate_plot import ENDINGS
@@ -105,17 +105,16 @@ def max_tokens(
         )
     records = chosen_records(journal, since, until, where)
     if not records:
-        raise CliError(
-            "the journal holds no stream of that time and kind; widen --since, --until and --where"
-        )
+        raise none_chosen(since, until, where)
     advised, silent = limit_advice(
         records, cut=share, confidence=confidence, limits=limit or (), by_group=not together
     )
     if not advised:
-        raise CliError(
-            f"none of the {len(records):,} streams says how long its answer was; ask servers for usage: "
-            "stream_options={'include_usage': True}, or monitor(..., include_usage=True)"
+        sys.stderr.write(
+            f"midstream: none of the {len(records):,} streams says how long its answer was; ask servers for usage: "
+            "stream_options={'include_usage': True}, or monitor(..., include_usage=True)\n"
         )
+        return NOT_ENOUGH
     if plot is not None:
         plot_limits(plot, advised)
     engines = tuple(RESERVING) if engine is None else (engine,)

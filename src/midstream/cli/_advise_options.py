@@ -32,9 +32,10 @@ def parse_share(text: str, option: str, *, zero: bool = False) -> float:
 def parse_seconds(text: str, option: str) -> float:
     """Read a time: 2s, 500ms, or a number of seconds."""
     matched = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|)\s*", text)
-    if matched is None:
+    seconds = float(matched[1]) / (1000 if matched[2] == "ms" else 1) if matched else math.nan
+    if not math.isfinite(seconds):
         raise typer.BadParameter(f"{text!r} is no time; write it as in 2s or 500ms.", param_hint=option)
-    return float(matched[1]) / (1000 if matched[2] == "ms" else 1)
+    return seconds
 
 
 def read_text(path: Path) -> str:

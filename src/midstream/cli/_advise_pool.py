@@ -95,6 +95,11 @@ BlockOption: TypeAlias = Annotated[
 _Made = TypeVar("_Made")
 
 
+def make_of(engine: str) -> str:
+    """Return whose engine it is, as its page names it: `tgi` for `tgi-2.4`."""
+    return engine.partition("-")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class PoolChoice:
     """What the options said."""
@@ -114,6 +119,7 @@ class PoolChoice:
 
     def view(self) -> ServerView | None:
         """Return what the server says of itself, if it was named. Raises CliError."""
+        self._check()
         if self.server is not None and self.metrics is not None:
             raise typer.BadParameter("give --server or --metrics, not both.", param_hint="--metrics")
         engine = self.page_engine if self.page_engine in ENGINES else None
@@ -131,9 +137,6 @@ class PoolChoice:
 
     def pool_of(self, view: ServerView | None) -> Pool | None:
         """Return the pool by the one option that tells it, or by the server; None if nothing does. Raises CliError."""
-        named = [option for option in (self.pool, self.log, self.config) if option is not None]
-        if len(named) > 1:
-            raise typer.BadParameter("give one of --pool, --log and --model-config.", param_hint="--pool")
         if self.pool is not None:
             return Pool(self.pool, "as given")
         if self.log is not None:
@@ -142,6 +145,21 @@ class PoolChoice:
         if self.config is not None:
             return self._of_model(self.config)
         return None if view is None else _or_sentence(lambda: pool_of_view(view), "")
+
+    def _check(self) -> None:
+        """Raise BadParameter where one option would be dropped in favour of another."""
+        sizes = {"--pool": self.pool, "--log": self.log, "--model-config": self.config}
+        named = [option for option, value in sizes.items() if value is not None]
+        if len(named) > 1:
+            raise typer.BadParameter(
+                f"{' and '.join(named)} exclude each other: give one of --pool, --log and --model-config.",
+                param_hint=named[0],
+            )
+        if self.memory is not None and self.config is None:
+            also = f"; {named[0]} and --memory exclude each other" if named else ""
+            raise typer.BadParameter(
+                f"it goes with --model-config, the model's config.json{also}.", param_hint="--memory"
+            )
 
     def _of_model(self, path: Path) -> Pool:
         if self.memory is None:

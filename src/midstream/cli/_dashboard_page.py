@@ -15,6 +15,8 @@ from midstream.sources.address import shown, url_of
 from midstream.sources.http import Getter, UnreachableError
 
 TIMEOUT_S = 30.0
+PATIENCE_S = 5.0
+"""How long the one question at the start may hold up the page."""
 POINTS = 180
 
 
@@ -32,13 +34,24 @@ class Page(ThreadingHTTPServer):
         self.dashboard = dashboard
         super().__init__(address, _Handler)
 
+    def trouble(self) -> str | None:
+        """Ask Prometheus once, and return what is wrong with it in a sentence; None if it answers."""
+        try:
+            self._answer_to("query", {"query": "1"}, PATIENCE_S)
+        except UnreachableError as error:
+            return str(error)
+        return None
+
     def ask(self, panel: int, target: int, start: float, end: float) -> bytes:
         """Evaluate one target over a range. Raises UnreachableError when Prometheus does not answer."""
         step = max(1.0, (end - start) / POINTS)
         expr = filled(self.dashboard.panels[panel].targets[target].expr, interval_s=max(4 * step, 60.0))
         data = {"start": str(start), "end": str(end), "step": str(step), "query": expr}
-        with Getter(headers_of(None, PROMETHEUS_TOKEN), TIMEOUT_S) as getter:
-            answer = getter.get(f"{self._url}/api/v1/query_range", data)
+        return self._answer_to("query_range", data, TIMEOUT_S)
+
+    def _answer_to(self, way: str, data: dict[str, str], timeout_s: float) -> bytes:
+        with Getter(headers_of(None, PROMETHEUS_TOKEN), timeout_s) as getter:
+            answer = getter.get(f"{self._url}/api/v1/{way}", data)
         if answer.status != 200:
             raise UnreachableError(f"it answers {answer.status} to a query; is the path right?")
         return answer.text.encode()

@@ -14,7 +14,7 @@ from midstream import StreamRecord
 from midstream.advice.capacity import Caps, caps
 from midstream.cli._demo_crowd import Load
 from midstream.cli._demo_live import ABSENT, Timeline, seconds, timeline_table
-from midstream.cli._demo_story import ENGINE
+from midstream.cli._demo_story import SERVE
 from midstream.cli._demo_user import User
 from midstream.lab.results import quantile
 from midstream.sources.server import Reading
@@ -186,7 +186,7 @@ def _closing(before: Seen, after: Seen) -> Iterator[Text]:
         " tries your own server; ",
         ("client = monitor(OpenAI())", "bold cyan"),
         " watches it from your code; ",
-        (f"midstream serve --engine {ENGINE}", "bold cyan"),
+        (SERVE, "bold cyan"),
         " is the server of this demo, for you to play with.",
     )
 

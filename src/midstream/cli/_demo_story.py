@@ -18,6 +18,11 @@ HARDWARE = PROFILES["vllm-cpu"]
 MODEL = "demo"
 POOL: Mapping[str, int] = MappingProxyType({"num_gpu_blocks": 28, "block_size": 128})
 """The KV cache of the server: 3,584 tokens, as in the recorded load `over8`."""
+SERVE = " ".join(
+    ["midstream serve", f"--engine {ENGINE} --hardware {HARDWARE.name}"]
+    + [f"--{name.replace('_', '-')} {value}" for name, value in POOL.items()]
+)
+"""The command that serves the same, for as long as one likes."""
 CAP = "max_num_active_seqs"
 PROMPT_TOKENS = 49
 ANSWERS = (720, 740, 700, 760, 620, 680, 640, 660)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeGuard
 
 _EXTRAS: Mapping[str, str] = MappingProxyType(
     {
@@ -25,6 +27,10 @@ _EXTRAS: Mapping[str, str] = MappingProxyType(
 """Which extra brings a module that may be missing."""
 
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What a write to a file fails with, though nothing is wrong with the command."""
+
+
 class CliError(Exception):
     """A failure that the user can act on; its message is the sentence that is printed."""
 
@@ -36,11 +42,18 @@ def explain(error: Exception) -> tuple[str, int]:
     extra = _EXTRAS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
     if extra is not None:
         return f"this needs an extra that is not installed: pip install 'midstream[{extra}]'", 1
+    if unwritable(error):
+        return f"the output cannot be written: {error.strerror}; make room, or write elsewhere", 1
     # Typer's own errors: their classes have moved between its versions, these names have not.
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
         return f"{str(format_message()).rstrip('.')}{_help_hint(error)}", int(getattr(error, "exit_code", 1))
     return f"{_own_fault(error)}; this is a bug, please report it with the command you ran", 1
+
+
+def unwritable(error: Exception) -> TypeGuard[OSError]:
+    """Tell whether standard output, or another file that is open already, has no room for what was printed."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM
 
 
 def _help_hint(error: Exception) -> str:

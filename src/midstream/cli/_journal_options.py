@@ -16,7 +16,13 @@ from midstream.sources.select import SelectionError, contents_from
 
 JournalOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--journal", metavar="FILE", help="The journal. [MIDSTREAM_JOURNAL]", show_default=False),
+    typer.Option(
+        "--journal",
+        metavar="FILE",
+        help="The journal. [MIDSTREAM_JOURNAL]",
+        readable=False,  # not checked here: the journal's own sentence says more
+        show_default=False,
+    ),
 ]
 SinceOption: TypeAlias = Annotated[
     str | None,
@@ -62,6 +68,16 @@ def chosen_contents(
         raise typer.BadParameter(f"{error}.", param_hint="--since, --until or --where") from error
     except ValueError as error:
         raise CliError(str(error)) from error
+
+
+def none_chosen(since: str | None, until: str | None, where: Sequence[str] | None) -> CliError:
+    """Return what to raise where the options choose no stream."""
+    if since is None and until is None and not where:
+        return CliError(
+            "the journal holds no stream that can be read; a program writes one when each stream ends, with "
+            "monitor(..., journal=FILE) or MIDSTREAM_JOURNAL"
+        )
+    return CliError("the journal holds no stream of that time and kind; widen --since, --until and --where")
 
 
 def losses(contents: JournalContents) -> Iterator[str]:

@@ -20,7 +20,9 @@ def dashboard(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...", help=f"{', '.join(DASHBOARDS)}. Without any: all.", show_default=False
+            metavar="[NAME]...",
+            help=f"{', '.join(DASHBOARDS)}. Without any: all, with --output FOLDER.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -60,7 +62,9 @@ def dashboard(
     elif len(chosen) == 1:
         sys.stdout.write(as_json(DASHBOARDS[chosen[0]](naming)))
     else:
-        raise CliError("several dashboards need a folder: name one, or add -o FOLDER")
+        raise typer.BadParameter(
+            "several dashboards need a folder: name one, or add --output FOLDER.", param_hint="NAME"
+        )
 
 
 def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
@@ -90,4 +94,7 @@ def _serve(url: str, host: str, port: int, name: str, naming: Naming) -> None:
             f"Showing {name} from {page.prometheus}, until Ctrl-C:\n\nhttp://{host}:{page.server_port}/\n"
         )
         sys.stdout.flush()
+        trouble = page.trouble()
+        if trouble is not None:
+            sys.stderr.write(f"midstream: warning: the panels stay empty: {trouble}\n")
         page.serve_forever()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from midstream.cli._journal_options import (
     WhereOption,
     chosen_records,
 )
+from midstream.cli._report_chosen import empty
 
 _ENDINGS = {".csv": Format.CSV, ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
 
@@ -65,6 +67,8 @@ def export(
     if chosen is Format.PARQUET:
         import pyarrow as pa  # noqa: F401, PLC0415 - before the work, not after it
     records = chosen_records(journal, since, until, where)
+    if not records:
+        raise CliError(empty(journal, filtered=bool(since or until or where)))
     if output is None:
         _print(records, chosen)
         return
@@ -75,6 +79,8 @@ def export(
 
 
 def _print(records: Sequence[StreamRecord], chosen: Format) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as in a file: nothing may be lost, wherever it is printed
     try:
         TEXT_FORMATS[chosen](records, sys.stdout)
         sys.stdout.flush()

@@ -29,6 +29,7 @@ from midstream.report.document import document
 from midstream.report.grouping import FIELDS, grouped
 from midstream.report.tables import tables
 from midstream.report.terminal import console, show
+from midstream.report.threshold import threshold_of
 from midstream.report.words import in_words
 
 
@@ -127,7 +128,8 @@ def _show(
     top: int,
     halves: tuple[list[StreamRecord], list[StreamRecord]] | None,
 ) -> None:
-    shown = [table for by in bys for table in tables(grouped(records, by, top))]
+    threshold = threshold_of(records)
+    shown = [table for by in bys for table in tables(grouped(records, by, top), threshold)]
     sentences = list(in_words(records))
     if halves is not None:
         shown.insert(0, side_by_side(*halves))

@@ -76,8 +76,8 @@ def serve(
     \u0008
     midstream serve                                      vLLM with Qwen3-8B on an NVIDIA L4
     midstream serve --engine sglang --port 30000         SGLang, on a port of your choice
-    midstream serve --num-gpu-blocks 200                 a small KV cache: a few streams at once will freeze
-    midstream serve --num-gpu-blocks 200 --max-num-active-seqs 4    the same with a cap: none will
+    midstream serve --hardware vllm-cpu --num-gpu-blocks 28 --block-size 128    of 8 long answers at once some freeze
+    midstream serve --hardware vllm-cpu --num-gpu-blocks 28 --block-size 128 --max-num-active-seqs 4    and none do
     midstream serve --engine llamacpp --ctx-size 4096    memory runs out, and all streams fail together
     midstream serve --speed 10                           ten times as fast, for tests
     """
@@ -129,5 +129,6 @@ def _introduction(emulated: Emulated, base_url: str, flags: Mapping[str, object]
         f"Emulating {emulated.engine} on {emulated.hardware.name}{given}{pace}, until Ctrl-C.\n"
         f"It {kind.rule}.\n"
         f"\n{base_url}\n\n"
-        f"Try it:\n\n    midstream probe {base_url}\n    {curl}\n    curl {page}\n"
+        f"Try it:\n\n    midstream probe {base_url} --prompt tokens=700 -n 8 --concurrency 8 --max-tokens 1024\n"
+        f"    {curl}\n    curl {page}\n"
     )

@@ -23,7 +23,6 @@ from midstream.cli._journal_options import JournalOption, WhereOption
 from midstream.cli._watch_json import document
 from midstream.cli._watch_lines import Lines
 from midstream.cli._watch_run import Event, Run
-from midstream.journal import JournalError
 from midstream.sources.scrape import Scraper
 from midstream.sources.select import JOURNAL, SelectionError, condition, journal_path
 from midstream.sources.server import ENGINES
@@ -62,7 +61,8 @@ def watch(
     """Watch a server by its own /metrics: what runs and waits, how full its memory is, and what it evicts.
 
     Knows vLLM, SGLang, TGI, TensorRT-LLM and llama.cpp. A number that cannot be read is `?`, with the reason
-    below, and never 0. With a journal, each freeze is set beside the evictions of its time.
+    below, and never 0. With a journal, each freeze is set beside the evictions of its time; one that is not there
+    yet is waited for.
 
     A key for the server is read from MIDSTREAM_SERVER_TOKEN. Exit status: 1 if the first reading fails; later
     ones are shown as unknown until the server is back.
@@ -137,11 +137,15 @@ def _tail(journal: Path | None, where: Sequence[str] | None) -> Tail | None:
             )
         return None
     try:
-        return Tail(journal_path(journal), [condition(text) for text in where or ()])
+        path = journal_path(journal)
+        tail = Tail(path, [condition(text) for text in where or ()])
     except SelectionError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--where") from error
-    except JournalError as error:
+    except ValueError as error:
         raise CliError(str(error)) from error
+    if tail.waiting:
+        sys.stderr.write(f"midstream: no journal yet at {path}; waiting for it\n")
+    return tail
 
 
 def _seconds(value: float, option: str) -> float:

@@ -12,7 +12,7 @@ from midstream.report.numbers import counted, few_or_percent, interval, seconds
 from midstream.report.section import Section
 from midstream.report.silences import Series, exceedance
 from midstream.report.summary import Summary, summarise
-from midstream.report.tables import Row, Table
+from midstream.report.tables import Row, Table, froze_note
 from midstream.report.threshold import threshold_of
 
 NAMES = ("before", "after")
@@ -45,6 +45,7 @@ def side_by_side(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) 
         columns=NAMES,
         rows=tuple(Row(name, tuple(cell(each) for each in summaries)) for name, cell in _ROWS),
         notes=(
+            *filter(None, [froze_note(summarise([*before, *after]), threshold_of([*before, *after]))]),
             *((f"Of fewer than 100 streams ({', '.join(few)}), the p99 is the longest.",) if few else ()),
         ),
     )

@@ -52,4 +52,4 @@ def sections(
             figures=tuple(figure for figure in tokens if figure is not None),
         ),
     ]
-    return [*parts, *(Section(f"By {by}", tables=tables(grouped(records, by, top))) for by in bys)]
+    return [*parts, *(Section(f"By {by}", tables=tables(grouped(records, by, top), threshold)) for by in bys)]

@@ -10,6 +10,11 @@ from midstream._model import Outcome
 from midstream.report.grouping import Grouping
 from midstream.report.numbers import ABSENT, counted, few_or_percent, interval, percent, plural, seconds
 from midstream.report.summary import Summary
+from midstream.report.threshold import Threshold
+
+
+_ALARMING = ("froze", "time\nfrozen")
+"""The columns that tell what froze, and for how long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,11 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
+    def alarming(self, row: Row, column: int) -> bool:
+        """Whether this cell says that something froze: only it stands out, not what is unknown or zero beside it."""
+        cell = row.cells[column]
+        return row.frozen and self.columns[column] in _ALARMING and cell.split()[0] not in {"0", ABSENT}
+
 
 @dataclass(frozen=True, slots=True)
 class _Column:
@@ -39,12 +49,15 @@ class _Column:
     cell: Callable[[Summary], str]
 
 
-def tables(grouping: Grouping) -> tuple[Table, ...]:
-    """Return everything there is to say of streams that were told apart by one thing."""
+def tables(grouping: Grouping, threshold: Threshold | None = None) -> tuple[Table, ...]:
+    """Return everything there is to say of streams that were told apart by one thing.
+
+    `threshold` is the silence from which they counted as frozen, as far as it is known.
+    """
     total = grouping.total
     shown = [
         _table("Longest silence of each stream", grouping, _SILENCES, _silence_notes(total)),
-        _table("Freezes", grouping, _FREEZES, _freeze_notes(total)),
+        _table("Freezes", grouping, _FREEZES, _freeze_notes(total, threshold)),
         _table("Answers", grouping, _answers(total), ()),
         _table("Limits", grouping, _LIMITS, _limit_notes(total)),
     ]
@@ -88,8 +101,18 @@ def _silence_notes(total: Summary) -> list[str]:
     ]
 
 
-def _freeze_notes(total: Summary) -> list[str]:
+def froze_note(total: Summary, threshold: Threshold | None) -> str:
+    """Say what froze means in a table, or nothing where nothing froze."""
+    if threshold is None or not total.froze.count:
+        return ""
+    if threshold.exact_s is None:
+        return f"froze: {threshold.words}."
+    return f"froze: silent for {threshold.exact_s:g} s or more."
+
+
+def _freeze_notes(total: Summary, threshold: Threshold | None) -> list[str]:
     return [
+        froze_note(total, threshold),
         "share: of all streams like these, with 95 % confidence; after the share of those seen, if they are 30 or more."
         if total.froze.total
         else "",
@@ -112,7 +135,9 @@ def _whose_notes(total: Summary) -> list[str]:
         "hidden: the server froze, and the program was busy and did not wait; these are not among the freezes."
         if total.hidden
         else "",
-        "shared: the server's other streams were silent, too." if total.shared.count else "",
+        "shared: the server's other streams were silent, too; a stream that is alone there counts as not shared."
+        if total.freezes
+        else "",
         "stall, withheld: nothing was made, or it was made and held back; of the streams that froze, by their longest "
         "silence."
         if _told(total)

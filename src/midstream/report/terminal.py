@@ -38,8 +38,10 @@ def _printed(table: Table) -> Printed:
     for column in table.columns:
         printed.add_column(Text(column), justify="right", no_wrap=True)
     for row in table.rows:
-        style = "bold" if row.total else "red" if row.frozen else ""
-        printed.add_row(Text(row.name), *map(Text, row.cells), style=style)
+        cells = (
+            Text(cell, style="red" if table.alarming(row, n) else "") for n, cell in enumerate(row.cells)
+        )
+        printed.add_row(Text(row.name), *cells, style="bold" if row.total else "")
     return printed
 
 

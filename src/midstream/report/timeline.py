@@ -15,6 +15,8 @@ from midstream.report.numbers import plural, seconds
 
 LANE_PX = 14
 MOST_COLUMNS = 100
+PLOT_PX = 1000
+"""About as wide is a page's plot."""
 
 _KINDS: tuple[tuple[str, Callable[[FreezeSpan], bool], Json], ...] = (
     ("freeze", lambda span: not span.shared and not span.hidden, {"color": "<freeze>"}),
@@ -91,20 +93,23 @@ def _ms(at: float, zone: timezone) -> int:
 
 def _bars(drawn: Sequence[Laid], zone: timezone) -> Iterator[Json]:
     waits = [(each, _first(each.record)) for each in drawn]
+    starts = [each.record.started_at for each in drawn]
+    overall_s = max(each.record.started_at + each.record.duration_s for each in drawn) - min(starts)
     yield _trace(
         "until first content",
         [(each, 0.0, first, about(each.record, zone)) for each, first in waits],
-        {"color": "<waiting>", "line": {"color": "<stream>", "width": 0.5}},
+        {"color": "<waiting>", "line": _edges([first for _, first in waits], overall_s)},
         zone,
     )
+    answers = [
+        (each, first, each.record.duration_s - first, about(each.record, zone))
+        for each, first in waits
+        if first < each.record.duration_s
+    ]
     yield _trace(
         "answer",
-        [
-            (each, first, each.record.duration_s - first, about(each.record, zone))
-            for each, first in waits
-            if first < each.record.duration_s
-        ],
-        {"color": "<stream>", "line": {"color": "<stream>", "width": 1}},
+        answers,
+        {"color": "<stream>", "line": _edges([length_s for _, _, length_s, _ in answers], overall_s)},
         zone,
     )
     for name, belongs, marker in _KINDS:
@@ -128,6 +133,15 @@ def _bars(drawn: Sequence[Laid], zone: timezone) -> Iterator[Json]:
             "hoverinfo": "text",
             "hovertext": [about(each.record, zone) for each in ends],
         }
+
+
+def _edges(lengths_s: Sequence[float], overall_s: float) -> Json:
+    """Return an edge for each bar: of the paper's colour, so that neighbours in a lane do not touch.
+
+    A bar that is not much wider than its edge keeps its own colour there, and stays to be seen.
+    """
+    wide_s = overall_s * 4 / PLOT_PX
+    return {"color": ["<paper>" if each >= wide_s else "<stream>" for each in lengths_s], "width": 1}
 
 
 def _trace(name: str, bars: Sequence[tuple[Laid, float, float, str]], marker: Json, zone: timezone) -> Json:

@@ -10,6 +10,8 @@ from midstream._model import Outcome, StreamRecord
 from midstream.report.grouping import name_of
 from midstream.report.numbers import bounds, percent, plural, seconds
 from midstream.report.summary import Summary, is_measured, summarise
+from midstream.report.threshold import Threshold, threshold_of
+from midstream.report.went_on import went_on
 
 MOSTLY = 0.8
 """The part of all freezes from which one place is named for them."""
@@ -46,9 +48,9 @@ def zone_name(at: float, zone: tzinfo | None = None) -> str:
 
 def _sentences(records: Sequence[StreamRecord], total: Summary, zone: tzinfo | None) -> Iterator[str]:
     yield _what(records, zone)
-    yield _froze(total)
+    yield _froze(total, threshold_of(records))
     yield _where(records, total)
-    yield _whose(total)
+    yield _whose(records, total)
     if total.hidden:
         yield (
             f"The server also froze {plural(total.hidden, 'time')} while the program was busy and did not wait "
@@ -78,7 +80,7 @@ def _what(records: Sequence[StreamRecord], zone: tzinfo | None) -> str:
     )
 
 
-def _froze(total: Summary) -> str:
+def _froze(total: Summary, threshold: Threshold) -> str:
     seen = total.froze.total
     if not seen:
         return "No silence could be measured: that takes an answer that arrives in several pieces."
@@ -92,9 +94,10 @@ def _froze(total: Summary) -> str:
         )
     times = "" if total.freezes == total.froze.count else f", {plural(total.freezes, 'time')} in all"
     ended = f", and {plural(total.never_ended, 'stream')} ended while frozen" if total.never_ended else ""
+    silent = "" if threshold.exact_s is None else f" (silent for {threshold.exact_s:g} s or more)"
     return (
-        f"{total.froze.count:,} of {plural(seen, 'stream')} froze{times}, for {seconds(total.frozen_s)} together; with "
-        f"95 % confidence, {bounds(total.froze)} of all do. {longest}{ended}."
+        f"{total.froze.count:,} of {plural(seen, 'stream')} froze{silent}{times}, for {seconds(total.frozen_s)} "
+        f"together; with 95 % confidence, {bounds(total.froze)} of all do. {longest}{ended}."
     )
 
 
@@ -115,7 +118,7 @@ def _place(record: StreamRecord) -> tuple[str, str]:
     return name_of(record, "model"), name_of(record, "server")
 
 
-def _whose(total: Summary) -> str:
+def _whose(records: Sequence[StreamRecord], total: Summary) -> str:
     if not total.freezes:
         return ""
     shared, freezes = total.shared.count, total.freezes
@@ -130,17 +133,34 @@ def _whose(total: Summary) -> str:
             "The tokens of those silences came all at once after them, so they were made and held back: look at the "
             "server's parser for tool calls or reasoning, and at proxies between."
         )
-    alone = freezes - shared
-    others = (
-        "while other streams of the same server went on, or were alone there"
-        if shared == 0
-        else f"alone, and {shared:,} together with the server's other streams"
-    )
+    told = _apart(freezes, shared, min(went_on(records), freezes - shared))
     return (
-        f"{plural(alone, 'freeze')} {'struck one stream' if alone == 1 else 'struck single streams'} {others}. The "
-        "client cannot see why: look at the server's counters of evicted requests at those moments, and see what "
-        "`midstream advise` makes of these lengths."
+        f"{' '.join(told)} The client cannot see why: look at the server's counters of evicted requests at those "
+        "moments, and see what `midstream advise` makes of these lengths."
     )
+
+
+def _apart(freezes: int, shared: int, others_went_on: int) -> Iterator[str]:
+    """Say of which freezes it can be told whether the server stood still, and of which it cannot."""
+    untold = freezes - shared - others_went_on
+    if freezes == 1:
+        if untold:
+            yield (
+                "Whether that freeze was the stream's or the whole server's cannot be told: no other stream is known "
+                "to have gone on there meanwhile."
+            )
+        else:
+            yield "During that freeze another stream of the same server went on."
+        return
+    if shared:
+        yield f"In {shared:,} of {freezes:,} freezes the server's other streams were silent, too."
+    if others_went_on:
+        yield f"During {others_went_on:,} of {freezes:,} another stream of the same server went on."
+    if untold:
+        yield (
+            f"Of {untold:,} it cannot be told whether the whole server stood still: no other stream is known to have "
+            "gone on there meanwhile."
+        )
 
 
 def _endings(total: Summary) -> str:

@@ -61,7 +61,7 @@ Read: TypeAlias = Callable[[Page], Reading]
 def page_of(text: str, content_type: str = "") -> Page:
     """Take a page apart. Raises PageError if it is not in Prometheus' or OpenMetrics' format."""
     families = _read_openmetrics(text) if "openmetrics" in content_type else _read_text(text)
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, dict[frozenset[tuple[str, str]], Sample]] = {}
     declared: set[str] = set()
     try:
         for family in families:
@@ -70,10 +70,14 @@ def page_of(text: str, content_type: str = "") -> Page:
                     {family.name, f"{family.name}_total"} if family.type == "counter" else {family.name}
                 )
             for sample in family.samples:
-                samples.setdefault(sample.name, []).append(Sample(sample.labels, float(sample.value)))
+                # A series that is there twice is one, and its first line counts, as it does for Prometheus.
+                series = samples.setdefault(sample.name, {})
+                series.setdefault(
+                    frozenset(sample.labels.items()), Sample(sample.labels, float(sample.value))
+                )
     except Exception as error:  # the parser fails on what it does not expect in whatever way comes first
         raise PageError(f"no page of metrics in Prometheus' format ({clean(str(error))[:80]})") from error
-    return Page({name: tuple(found) for name, found in samples.items()}, frozenset(declared))
+    return Page({name: tuple(found.values()) for name, found in samples.items()}, frozenset(declared))
 
 
 def total(*names: str, absent: str, among: Callable[[Iterable[Sample]], Iterable[Sample]] = tuple) -> Read:

@@ -69,7 +69,9 @@ class Api:
             raise self._foreign()
         if body.get("isPartial") or body.get("warnings"):
             warnings = body.get("warnings") or []
-            said = "; ".join(clean(str(each)) for each in (warnings if isinstance(warnings, list) else [warnings]))
+            said = "; ".join(
+                clean(str(each)) for each in (warnings if isinstance(warnings, list) else [warnings])
+            )
             raise PrometheusError(
                 f"{self.url} has only a part of the data{f' ({said})' if said else ''}; ask again when all of its "
                 "stores are up"
@@ -93,7 +95,8 @@ def _is_series(found: object) -> bool:
             return False
         samples += more
     return all(
-        isinstance(sample, list) and len(sample) == 2 and isinstance(sample[0], int | float) for sample in samples
+        isinstance(sample, list) and len(sample) == 2 and isinstance(sample[0], int | float)
+        for sample in samples
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -85,15 +88,52 @@ class Getter:
 
     def _body(self, response: requests.Response, deadline: float, asked: str) -> str:
         read = bytearray()
-        for part in response.iter_content(65536):
-            read += part
-            if len(read) > MAX_BYTES:
-                raise UnreachableError(
-                    f"{shown(asked)} sends more than {MAX_BYTES >> 20} MiB; check the address"
-                )
-            if time.monotonic() > deadline:
-                raise requests.Timeout
-        return read.decode(response.encoding or "utf-8", errors="replace")
+        with _hung_up_at(deadline, response):
+            for part in response.iter_content(65536):
+                read += part
+                if len(read) > MAX_BYTES:
+                    raise UnreachableError(
+                        f"{shown(asked)} sends more than {MAX_BYTES >> 20} MiB; check the address"
+                    )
+                if time.monotonic() > deadline:
+                    raise requests.Timeout
+        try:
+            return read.decode(response.encoding or "utf-8", errors="replace")
+        except LookupError:  # a charset that does not exist
+            return read.decode("utf-8", errors="replace")
+
+
+@contextmanager
+def _hung_up_at(deadline: float, response: requests.Response) -> Iterator[None]:
+    """End the connection at the deadline: a timeout begins anew with each byte, and a server may send one at a time.
+
+    Raises requests.Timeout then, whatever came of the reading.
+    """
+    try:
+        connection = socket.socket(fileno=os.dup(response.raw.fileno()))
+    except (OSError, ValueError, AttributeError):  # nothing is left to be read
+        yield
+        return
+
+    def hang_up() -> None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, requests.RequestException) as error:
+        if time.monotonic() >= deadline:
+            raise requests.Timeout from error
+        raise
+    finally:
+        timer.cancel()
+        timer.join()
+        connection.close()
+    if time.monotonic() >= deadline:
+        raise requests.Timeout
 
 
 def _why(error: BaseException, url: str, timeout_s: float) -> str:

@@ -88,7 +88,7 @@ def condition(text: str) -> Condition:
 def journal_path(journal: Path | None) -> Path:
     """Return the journal that is meant. Raises ValueError if none is named anywhere."""
     named = journal if journal is not None else os.environ.get(JOURNAL, "").strip()
-    if not named:
+    if not named or named == Path():  # `--journal "$UNSET"` is no path, and Path takes it for this directory
         raise ValueError(
             f"no journal is named; give --journal FILE, or set {JOURNAL} as in the program that writes it"
         )

@@ -36,7 +36,10 @@ class Frozen:
 
 
 class Tail:
-    """Reads a journal again and again. The first look decides what is old; raises JournalError if it cannot."""
+    """Reads a journal again and again. The first look decides what is old; raises JournalError if it cannot.
+
+    A journal that is not there yet, in a folder that is, is waited for: its first stream makes it.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,8 @@ class Tail:
         self._since = clock() if since is None else since
         self._seen: set[tuple[object, ...]] = set()
         self._next = 0.0
+        self.waiting = True
+        """True until the journal is there."""
         self.poll()
 
     def poll(self, *, last: bool = False) -> list[Frozen]:
@@ -62,6 +67,9 @@ class Tail:
         """
         now = self._clock()
         if now < self._next and not last:
+            return []
+        self.waiting = self.waiting and _absent(self._journal)
+        if self.waiting:
             return []
         records = read(self._journal, since=now - LONGEST_S).records
         self._next = now + _IDLE * (self._clock() - now)
@@ -78,3 +86,14 @@ class Tail:
             return False
         self._seen.add(key)
         return True
+
+
+def _absent(journal: Path) -> bool:
+    """Tell whether there is no file, in a folder where there could be one. All else is for the reader to say."""
+    try:
+        journal.stat()
+    except FileNotFoundError:
+        return journal.parent.is_dir()
+    except OSError:
+        return False
+    return False
