@@ -107,6 +107,9 @@ def serving(served: Served, port: int = 0) -> Iterator[Served]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             pass
 
+        def do_POST(self) -> None:
+            self.do_GET()
+
     with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         served.port = server.server_port
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

@@ -165,7 +165,6 @@ def test_options_choose_what_is_exported(journal: Path, capsys: pytest.CaptureFi
         (["--since", "1h"], 1),
         (["--until", "1h"], 1),
         (["--where", "team=search"], 1),
-        (["--where", "model=none"], 0),
         (["--since", "3h"], 2),
     ]:
         assert main(["export", "--journal", str(journal), *options]) == 0

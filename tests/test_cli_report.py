@@ -61,7 +61,8 @@ def test_the_tables_of_a_journal_are_printed_without_colour(keep: Keep, told: To
     status, out, err = told("--journal", keep([*ten(), hostile()]))
     assert (status, err) == (0, "")
     assert "11 streams begun from " in out
-    assert "3 of 9 streams froze, 4 times in all, for 30.5 s together" in out
+    assert "3 of 9 streams froze (silent for 5 s or more), 4 times in all, for 30.5 s together" in out
+    assert "froze: silent for 5 s or more.\n" in out
     assert "Longest silence of each stream  by model" in out
     assert "\x1b" not in out
     assert "\u202e" not in out
@@ -90,6 +91,14 @@ def test_json_has_every_number(keep: Keep, told: Told) -> None:
     assert [group["name"] for group in found["by"]["model"]] == ["big", "small"]
     assert found["by"]["model"][1]["froze"]["high"] == pytest.approx(0.4899, abs=1e-4)
     assert found["lost"] == []
+
+
+def test_a_threshold_that_nobody_knows_is_null_in_json(keep: Keep, told: Told) -> None:
+    records = [a_record(max_gap_s=0.18), a_record(max_gap_s=4.3, freezes=1, frozen_s=4.3)]
+    _, out, _ = told("--journal", keep(records), "--json")
+    assert json.loads(out)["freeze_after_s"] is None
+    _, out, _ = told("--journal", keep(records))
+    assert "froze: the threshold of a freeze lies somewhere between 0.18 s and 4.30 s.\n" in out
 
 
 def test_what_is_not_known_is_null_in_json(keep: Keep, told: Told) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream._model import Outcome, StreamRecord
 from midstream.advice._compare_sides import Values, side_of_fleet, side_of_records
 from midstream.advice._compare_words import verdict
 from midstream.advice._differences import (
@@ -234,7 +235,11 @@ def test_streams_that_were_left_are_counted_by_their_chunks() -> None:
 @pytest.mark.parametrize(
     ("outcome", "chunk", "remedy"),
     [
-        (Outcome.LEFT_EARLY, 4, "their callers left before the end, where usage comes, and a chunk of theirs"),
+        (
+            Outcome.LEFT_EARLY,
+            4,
+            "their callers left before the end, where usage comes, and a chunk of theirs",
+        ),
         (Outcome.ERROR, 1, "include_usage=True makes servers report them"),
     ],
 )

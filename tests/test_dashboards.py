@@ -8,12 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import promql_parser
 import pytest
 
+from metrics_pages import Served, serving
 from midstream._instruments import METRICS
 from midstream.alerts import Naming
 from midstream.alerts.engines import ENGINES
@@ -209,29 +211,25 @@ def test_the_page_is_served_until_interrupted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [(404, "it answers 404 to a query; is the path right?"), (None, "nothing listens at http://127.0.0.1:")],
+    ("there", "said"),
+    [
+        (True, "it answers 404 to a query; is the path right?"),
+        (False, "nothing listens at http://127.0.0.1:"),
+    ],
 )
-def test_a_prometheus_that_is_not_there_is_warned_of_once(
-    status: int | None,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_prometheus_that_does_not_answer_is_warned_of_once(
+    there: bool, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The page is served all the same: it may come later."""
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupt)
-    with socket.socket() as taken:
+    with serving(Served("", 404)) as behind, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        if status is None:
-            assert main(["dashboard", "--serve", url]) == 130
-        else:
-            monkeypatch.setattr(Getter, "get", lambda _self, asked, _data: Answer(asked, status, "", ""))
-            assert main(["dashboard", "--serve", url]) == 130
+        monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupt)
+        url = behind.url if there else f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["dashboard", "--serve", url]) == 130
 
     printed = capsys.readouterr()
     assert printed.out.startswith("Showing overview from ")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import timezone
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from midstream._model import Outcome
+from midstream._model import Outcome, StreamRecord
 from midstream.report.grouping import grouped, name_of
 from midstream.report.summary import Quantiles, summarise
 from midstream.report.tables import Table, tables
 from midstream.report.terminal import show
 from midstream.report.threshold import threshold_of
+from midstream.report.went_on import went_on
 from midstream.report.words import in_words
 from records import a_record
 from report_records import AT, HOSTILE_SERVER, hostile, span, ten
@@ -159,14 +162,14 @@ def test_the_words_say_what_the_numbers_are() -> None:
     assert in_words(ten(), timezone.utc) == (
         "10 streams begun from 2026-09-21 14:13:20 to 2026-09-21 14:13:29 (UTC), of 2 models at 1 server.",
         (
-            "2 of 8 streams froze, 3 times in all, for 24.0 s together; with 95 % confidence, 7.1 to 59 % of all do. "
-            "The longest silence was 12.0 s, and 1 stream ended while frozen."
+            "2 of 8 streams froze (silent for 5 s or more), 3 times in all, for 24.0 s together; with 95 % confidence, "
+            "7.1 to 59 % of all do. The longest silence was 12.0 s, and 1 stream ended while frozen."
         ),
         "2 of the 2 streams that froze were of model big at api.example.com:8000.",
         (
-            "1 freeze struck one stream alone, and 2 together with the server's other streams. The client cannot "
-            "see why: look at the server's counters of evicted requests at those moments, and see what `midstream "
-            "advise` makes of these lengths."
+            "In 2 of 3 freezes the server's other streams were silent, too. During 1 of 3 freezes another stream of "
+            "the same server went on. The client cannot see why: look at the server's counters of evicted requests at "
+            "those moments, and see what `midstream advise` makes of these lengths."
         ),
         (
             "The server also froze 1 time while the program was busy and did not wait for it; nobody's answer was held "
@@ -203,9 +206,11 @@ def test_no_freeze_says_how_sure_that_is() -> None:
     [
         ([0.1, 4.9], 5.0, "nothing reached 5 s, from which a silence is a freeze"),
         ([0.1, -6.0], 5.0, "a silence of 5 s is a freeze"),
-        ([0.1, -2.5], 0.2, "a silence of 0.2 s is a freeze"),
+        ([0.1, -2.5], 2.0, "the threshold of a freeze lies somewhere between 0.10 s and 2.50 s"),
+        ([0.18, -4.3], 4.0, "the threshold of a freeze lies somewhere between 0.18 s and 4.30 s"),
+        ([-2.5], 2.0, "the threshold of a freeze is 2.50 s or less"),
         ([1.5, -2.5], 2.0, "a silence of 2 s is a freeze"),
-        ([7.0, -8.0], 8.0, "a silence of 8.00 s is a freeze, the shortest that there was"),
+        ([7.0, -8.0], 8.0, "the threshold of a freeze lies somewhere between 7.00 s and 8.00 s"),
         ([7.0], None, "no silence counted as a freeze, not even the longest of 7.00 s"),
         (
             [7.0, -6.0],
@@ -225,6 +230,7 @@ def test_the_threshold_is_told_from_what_froze_and_what_did_not(
         [a_record(max_gap_s=abs(gap), freezes=int(gap < 0), frozen_s=-min(gap, 0.0)) for gap in gaps]
     )
     assert (found.value_s, found.words) == (value, words)
+    assert found.exact_s == (value if "is a freeze" in words else None)
 
 
 def test_a_hidden_freeze_says_nothing_of_the_threshold() -> None:
@@ -262,3 +268,125 @@ def test_a_report_starts_where_the_first_stream_began() -> None:
     assert in_words([a_record(started_at=AT)], timezone.utc)[0] == (
         "1 stream at 2026-09-21 14:13:20 (UTC), of 1 model at 1 server."
     )
+
+
+def test_only_the_cells_that_tell_of_a_freeze_stand_out() -> None:
+    """One of two models froze; the line of all is bold as it is."""
+    shown = by_title()
+    freezes = shown.pop("Freezes")
+    alarming = {
+        row.name: [column for n, column in enumerate(freezes.columns) if freezes.alarming(row, n)]
+        for row in freezes.rows
+    }
+    assert alarming == {"big": ["froze", "time\nfrozen"], "small": [], "all": []}
+    assert not any(
+        table.alarming(row, n)
+        for table in shown.values()
+        for row in table.rows
+        for n in range(len(row.cells))
+    )
+
+
+def test_a_zero_does_not_stand_out() -> None:
+    """A freeze in an answer that came in one burst otherwise: the stream is not among those that count."""
+    froze = [a_record(request_model="m", freezes=1, frozen_s=6.0, buffered=True), a_record(max_gap_s=0.1)]
+    freezes = {table.title: table for table in tables(grouped(froze, "model", 20))}["Freezes"]
+    (row,) = freezes.rows
+    assert (row.cells[0], row.cells[3]) == ("0 of 1", "6.00 s")
+    assert [freezes.alarming(row, n) for n in range(len(row.cells))] == [False, False, False, True, False]
+
+
+def test_a_terminal_shows_only_those_cells_in_red() -> None:
+    red = re.findall(r"\x1b\[31m *([^\x1b]*?) *\x1b", printed(120, terminal=True))
+    assert red == ["2 of 8", "24.0 s", "1 of 1", "6.50 s"]
+
+
+@pytest.mark.parametrize(
+    ("gaps", "note"),
+    [
+        ([0.1, -6.0], "froze: silent for 5 s or more."),
+        ([0.18, -4.3], "froze: the threshold of a freeze lies somewhere between 0.18 s and 4.30 s."),
+        ([0.1], None),
+    ],
+)
+def test_a_table_of_freezes_says_from_when_a_silence_is_one(gaps: list[float], note: str | None) -> None:
+    records = [a_record(max_gap_s=abs(gap), freezes=int(gap < 0), frozen_s=-min(gap, 0.0)) for gap in gaps]
+    shown = tables(grouped(records, "model", 20), threshold_of(records))
+    freezes = {table.title: table for table in shown}["Freezes"]
+    assert [each for each in freezes.notes if each.startswith("froze: ")] == ([note] if note else [])
+
+
+def froze_at(at_s: float, *, shared: bool = False, **more: Any) -> StreamRecord:
+    """A stream of thirty seconds, content from the first on, that froze for six."""
+    known: dict[str, Any] = {
+        "duration_s": 30.0,
+        "time_to_first_content_s": 1.0,
+        "max_gap_s": 6.0,
+        "freezes": 1,
+        "frozen_s": 6.0,
+        "shared": int(shared),
+        "spans": (span(at_s, 6.0, shared=shared),),
+    }
+    return a_record(**{**known, **more})
+
+
+SMOOTH = {"duration_s": 30.0, "time_to_first_content_s": 1.0, "max_gap_s": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("others", "count"),
+    [
+        ([], 0),
+        ([a_record(**SMOOTH)], 1),
+        ([a_record(**SMOOTH, server_address="elsewhere")], 0),
+        ([a_record(**SMOOTH, started_at=9.5)], 0),  # its content began in the midst of the freeze
+        ([a_record(**{**SMOOTH, "duration_s": 15.0})], 0),  # it ended in the midst of it
+        ([a_record(**SMOOTH, buffered=True)], 0),
+        ([a_record(**SMOOTH, hidden=1, spans=(span(12.0, 6.0, hidden=True),))], 0),
+        ([a_record(**SMOOTH, hidden=1, spans=(span(20.0, 6.0, hidden=True),))], 1),
+        ([a_record(**SMOOTH, hidden=1)], 0),  # nobody knows when
+        ([froze_at(3.0)], 2),  # each went on while the other stood still
+        ([froze_at(12.0)], 0),
+    ],
+)
+def test_that_others_went_on_is_said_only_if_one_was_there_all_the_while(
+    others: list[StreamRecord], count: int
+) -> None:
+    """The freeze is from 10 to 16 s."""
+    assert went_on([froze_at(10.0), *others]) == count
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (
+            [froze_at(10.0)],
+            (
+                "Whether that freeze was the stream's or the whole server's cannot be told: no other stream is known "
+                "to have gone on there meanwhile. "
+            ),
+        ),
+        (
+            [froze_at(10.0), a_record(**SMOOTH)],
+            "During that freeze another stream of the same server went on. ",
+        ),
+        (
+            [froze_at(10.0), a_record(**SMOOTH), froze_at(10.0, started_at=100.0)],
+            (
+                "During 1 of 2 freezes another stream of the same server went on. Of 1 it cannot be told whether the "
+                "whole server stood still: no other stream is known to have gone on there meanwhile. "
+            ),
+        ),
+        (
+            [froze_at(10.0), froze_at(10.0, shared=True, started_at=100.0)],
+            (
+                "In 1 of 2 freezes the server's other streams were silent, too. Of 1 it cannot be told whether the "
+                "whole server stood still: no other stream is known to have gone on there meanwhile. "
+            ),
+        ),
+    ],
+)
+def test_what_was_shared_what_was_not_and_what_nobody_can_tell_are_told_apart(
+    records: list[StreamRecord], said: str
+) -> None:
+    assert [each for each in in_words(records) if each.startswith(f"{said}The client cannot see why: ")]

@@ -185,6 +185,39 @@ def test_the_timeline_draws_each_kind_of_freeze_in_its_own_way() -> None:
     assert drawn["never ended"]["x"] == [(1_790_000_000 + 5 + 25) * 1000]
 
 
+def test_bars_of_one_lane_have_edges_so_that_they_do_not_touch() -> None:
+    """Of streams one after another each is told apart; one too short for an edge stays to be seen."""
+    lane = [a_record(started_at=10.0 * n, duration_s=10.0, time_to_first_content_s=5.0) for n in range(10)]
+    drawn = traces(timeline([*lane, a_record(started_at=100.0, duration_s=0.2)], timezone.utc))
+    waiting, answer = (drawn[name]["marker"]["line"] for name in ("until first content", "answer"))
+    assert waiting == {"color": [*["<paper>"] * 10, "<stream>"], "width": 1}
+    assert answer == {"color": ["<paper>"] * 10, "width": 1}
+    assert COLOURS["<paper>"] == ("#ffffff", "#0d1117")
+
+
+def test_no_line_is_drawn_where_the_threshold_is_only_known_to_lie_in_a_range() -> None:
+    """Somebody set 2 s; nothing that was seen says so."""
+    records = [
+        a_record(max_gap_s=0.18),
+        a_record(max_gap_s=4.3, freezes=1, frozen_s=4.3, spans=(span(1.0, 4.3),)),
+    ]
+    threshold = threshold_of(records)
+    for figure in (silences(by_model(records), threshold), exceedance(by_model(records), threshold)):
+        assert figure is not None
+        assert "shapes" not in figure.layout
+        assert "annotations" not in figure.layout
+    drawn = silences(by_model(records), threshold)
+    assert drawn is not None
+    assert "lies somewhere between 0.18 s and 4.30 s" in drawn.caption
+
+
+def test_a_table_colours_only_what_froze_and_for_how_long(read: Read, html: str) -> None:
+    assert not [each for each in read.all("tr") if each.get("class") not in {None, "total"}]
+    assert re.findall(r'<td class="number frozen">([^<]*)</td>', html)[:4] == [
+        "2 of 4", "24.0 s", "1 of 1", "6.50 s",
+    ]  # fmt: skip
+
+
 def test_what_was_shared_stands_in_a_column() -> None:
     """Both streams were frozen from 24 to 30 s after the first began."""
     figure = timeline(ten(), timezone.utc)
@@ -299,6 +332,7 @@ def test_before_and_after_stand_side_by_side_with_a_verdict() -> None:
     assert [figure.name for figure in part.figures] == ["before-after"]
     shown = {row.name: row.cells for row in part.tables[0].rows}
     assert shown["froze"] == ("40 of 40", "0 of 40")
+    assert part.tables[0].notes[0] == "froze: silent for 5 s or more."
     assert shown["longest silence, p99"] == ("8.00 s", "0.10 s")
 
 

@@ -99,7 +99,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)(B?)", re.IGNORECASE)
 def bytes_of(text: str) -> int:
     """Read an amount of memory: 12GiB, 12288MiB, 12.5 GB, or a number of bytes. ValueError for anything else."""
     matched = _SIZE.fullmatch(text.strip())
-    if matched is None:
+    if matched is None or len(matched[1]) > MOST_DIGITS:
         raise ValueError(f"{text!r} is no amount of memory; write 12GiB, 12288MiB, or a number of bytes")
     number, unit, binary, _ = matched.groups()
     base = 1024 if binary else 1000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from midstream.advice.cap_search import LEVERS, Goal, GoalName, Scene, Search, c
 from midstream.advice.cap_verdict import CapAdvice, simulated_doubts
 from midstream.advice.capacity import Caps, caps
 from midstream.advice.doubts import doubts
-from midstream.advice.load import Load, LoadError, load_of
+from midstream.advice.load import LoadError, load_of
 from midstream.advice.pool import Pool
 from midstream.cli._advise_cap_plot import plot_search
 from midstream.cli._advise_cap_show import document, show
@@ -36,6 +35,7 @@ from midstream.cli._advise_pool import (
     PoolChoice,
     PoolOption,
     ServerOption,
+    check_size,
     make_of,
 )
 from midstream.cli._errors import CliError
@@ -46,9 +46,9 @@ from midstream.cli._journal_options import (
     UntilOption,
     WhereOption,
     chosen_records,
-    none_chosen,
 )
 from midstream.cli._prometheus_options import PrometheusOption, source_of
+from midstream.cli._report_chosen import empty
 from midstream.cli._simulate_plan import read_hardware
 from midstream.cli._simulate_plot import ENDINGS
 from midstream.lab.hardware import PROFILES
@@ -57,8 +57,6 @@ from midstream.sources.server import ServerView
 
 USUAL_S = 5.0
 USUAL_ENGINE = "vllm"
-LEAST_POOL, MOST_POOL = 32, 10**10
-"""Tokens of a KV cache: two blocks, which every engine needs, and more than a rack of GPUs holds."""
 FEW = 50
 """Fewer streams with known lengths say too little about how long ones meet."""
 
@@ -195,7 +193,7 @@ def concurrency(
         return cap_fleet(source_of(prometheus, header), since, until, where, pool=size, as_json=as_json)
     records = chosen_records(journal, since, until, where)
     if not records:
-        raise none_chosen(since, until, where)
+        raise CliError(empty(journal, filtered=bool(since or until or where)))
     try:
         load = load_of(records)
     except LoadError as error:
@@ -206,7 +204,7 @@ def concurrency(
             f"{FEW - len(load.requests)} more are needed\n"
         )
         return NOT_ENOUGH
-    _check_size(size, load)
+    check_size(size, load)
     name = engine or (USUAL_ENGINE if view is None else view.engine)
     size = _with_contradiction(size, name, view)
     limits = caps(size.tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
@@ -225,20 +223,6 @@ def concurrency(
     else:
         show(Console(highlight=False, markup=False, emoji=False, width=_width()), advised)
     return 0 if found.chosen is not None else NOT_ENOUGH
-
-
-def _check_size(size: Pool, load: Load) -> None:
-    """Raise CliError for a pool in which nothing can run, or that nobody has."""
-    least = max(LEAST_POOL, math.ceil(load.mean_prompt + load.mean_answer))
-    if size.tokens < least:
-        raise CliError(
-            f"a KV cache of {size.tokens:,} tokens ({size.source}) does not hold even one of these requests, "
-            f"{load.mean_prompt + load.mean_answer:,.0f} tokens on average; check its size"
-        )
-    if size.tokens > MOST_POOL:
-        raise CliError(
-            f"no memory holds a KV cache of {size.tokens:.3g} tokens ({size.source}); check its size"
-        )
 
 
 def _with_contradiction(size: Pool, engine: str, view: ServerView | None) -> Pool:

@@ -17,6 +17,7 @@ from midstream.cli._advise_fleet import advise_fleet, refuse_with_prometheus
 from midstream.cli._advise_limits_plot import plot_limits
 from midstream.cli._advise_limits_show import document, show
 from midstream.cli._advise_options import NOT_ENOUGH, JsonOption, check_plot, parse_share
+from midstream.cli._errors import CliError
 from midstream.cli._http_options import HeaderOption
 from midstream.cli._journal_options import (
     JournalOption,
@@ -24,9 +25,9 @@ from midstream.cli._journal_options import (
     UntilOption,
     WhereOption,
     chosen_records,
-    none_chosen,
 )
 from midstream.cli._prometheus_options import PrometheusOption, source_of
+from midstream.cli._report_chosen import empty
 from midstream.cli._simulate_plot import ENDINGS
 
 
@@ -105,7 +106,7 @@ def max_tokens(
         )
     records = chosen_records(journal, since, until, where)
     if not records:
-        raise none_chosen(since, until, where)
+        raise CliError(empty(journal, filtered=bool(since or until or where)))
     advised, silent = limit_advice(
         records, cut=share, confidence=confidence, limits=limit or (), by_group=not together
     )

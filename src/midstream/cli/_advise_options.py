@@ -15,6 +15,9 @@ from midstream.cli._errors import CliError
 NOT_ENOUGH = 3
 """The exit status of a command whose data are too few for an answer."""
 
+MOST_BYTES = 256 * 2**20
+"""More than any page, configuration or start-up log has, and few enough to hold."""
+
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON document instead of tables.")
 ]
@@ -41,11 +44,17 @@ def parse_seconds(text: str, option: str) -> float:
 def read_text(path: Path) -> str:
     """Read a file of text. Raises CliError if it cannot be had."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with path.open("rb") as file:
+            read = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise CliError(f"there is no file {path}; check the path") from None
     except OSError as error:
         raise CliError(f"{path} cannot be read: {error.strerror}") from error
+    if len(read) > MOST_BYTES:
+        raise CliError(
+            f"{path} is larger than {MOST_BYTES >> 20} MiB; give the part from the server's start on"
+        )
+    return read.decode("utf-8", errors="replace")
 
 
 def check_plot(plot: Path | None, endings: Sequence[str]) -> None:

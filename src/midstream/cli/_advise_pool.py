@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import typer
 
 from midstream.advice.kv import DTYPES, ConfigError, kv_cache_of
+from midstream.advice.load import Load
 from midstream.advice.pool import Pool, PoolError, bytes_of, pool_of_log, pool_of_model, pool_of_view
 from midstream.cli._advise_options import read_text
 from midstream.cli._errors import CliError
@@ -19,6 +21,8 @@ from midstream.sources.scrape import ScrapeError, Scraper
 from midstream.sources.server import ENGINES, PageError, ServerView, view_of
 
 _POOL = "KV cache"
+LEAST_POOL, MOST_POOL = 32, 10**10
+"""Tokens of a KV cache: two blocks, which every engine needs, and more than a rack of GPUs holds."""
 
 PoolOption: TypeAlias = Annotated[
     int | None,
@@ -178,6 +182,8 @@ class PoolChoice:
             config = json.loads(read_text(path))
         except ValueError as error:
             raise CliError(f"{path} is not JSON: {error}") from error
+        except RecursionError:
+            raise CliError(f"{path} is nested too deeply; is it the model's config.json?") from None
         if not isinstance(config, dict):
             raise CliError(f"{path} holds no JSON object; is it the model's config.json?")
         return _or_sentence(
@@ -195,3 +201,17 @@ def _or_sentence(make: Callable[[], _Made], before: str) -> _Made:
         return make()
     except (ConfigError, PageError, PoolError, ScrapeError) as error:
         raise CliError(f"{before}{error}") from error
+
+
+def check_size(size: Pool, load: Load) -> None:
+    """Raise CliError for a pool in which nothing can run, or that nobody has."""
+    least = max(LEAST_POOL, math.ceil(load.mean_prompt + load.mean_answer))
+    if size.tokens < least:
+        raise CliError(
+            f"a KV cache of {size.tokens:,} tokens ({size.source}) does not hold even one of these requests, "
+            f"{load.mean_prompt + load.mean_answer:,.0f} tokens on average; check its size"
+        )
+    if size.tokens > MOST_POOL:
+        raise CliError(
+            f"no memory holds a KV cache of {size.tokens:.3g} tokens ({size.source}); check its size"
+        )

@@ -70,16 +70,6 @@ def chosen_contents(
         raise CliError(str(error)) from error
 
 
-def none_chosen(since: str | None, until: str | None, where: Sequence[str] | None) -> CliError:
-    """Return what to raise where the options choose no stream."""
-    if since is None and until is None and not where:
-        return CliError(
-            "the journal holds no stream that can be read; a program writes one when each stream ends, with "
-            "monitor(..., journal=FILE) or MIDSTREAM_JOURNAL"
-        )
-    return CliError("the journal holds no stream of that time and kind; widen --since, --until and --where")
-
-
 def losses(contents: JournalContents) -> Iterator[str]:
     """Say what is missing from the streams of this span of time."""
     if contents.skipped:

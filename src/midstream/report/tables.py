@@ -12,7 +12,6 @@ from midstream.report.numbers import ABSENT, counted, few_or_percent, interval, 
 from midstream.report.summary import Summary
 from midstream.report.threshold import Threshold
 
-
 _ALARMING = ("froze", "time\nfrozen")
 """The columns that tell what froze, and for how long."""
 

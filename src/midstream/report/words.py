@@ -155,7 +155,7 @@ def _apart(freezes: int, shared: int, others_went_on: int) -> Iterator[str]:
     if shared:
         yield f"In {shared:,} of {freezes:,} freezes the server's other streams were silent, too."
     if others_went_on:
-        yield f"During {others_went_on:,} of {freezes:,} another stream of the same server went on."
+        yield f"During {others_went_on:,} of {freezes:,} freezes another stream of the same server went on."
     if untold:
         yield (
             f"Of {untold:,} it cannot be told whether the whole server stood still: no other stream is known to have "
