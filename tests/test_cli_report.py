@@ -176,6 +176,18 @@ def test_what_cannot_be_reported_is_said_in_a_sentence(
     assert err.count("\n") == 1
 
 
+def test_a_page_that_cannot_take_its_place_leaves_nothing_behind(
+    keep: Keep, told: Told, tmp_path: Path
+) -> None:
+    """A folder has its name: the half-written page is not left beside it."""
+    place = tmp_path / "pages"
+    (place / "report.html").mkdir(parents=True)
+    status, out, err = told("--journal", keep(ten()), "--html", place / "report.html")
+    assert (status, out) == (1, "")
+    assert err == f"midstream: cannot write {place / 'report.html'}: Is a directory\n"
+    assert [path.name for path in place.iterdir()] == ["report.html"]
+
+
 def test_an_empty_journal_says_how_streams_get_into_it(keep: Keep, told: Told) -> None:
     journal = keep(ten())
     with closing(sqlite3.connect(journal)) as emptied, emptied:

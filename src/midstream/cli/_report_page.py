@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from midstream._model import StreamRecord
@@ -38,13 +39,16 @@ def write_page(
         sections(records, list(dict.fromkeys([*KINDS, *bys])), top, halves=halves, lost=lost),
     )
     written = html.encode()
+    # Whoever has the old page open never sees half of the new one.
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        # Whoever has the old page open never sees half of the new one.
-        draft = file.with_name(f".{file.name}.{os.getpid()}")
         draft.write_bytes(written)
         draft.replace(file)
     except OSError as error:
         raise CliError(f"cannot write {file}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     drawn = (
         f"; the timeline draws the {MOST_DRAWN:,} with the longest silences"
         if len(records) > MOST_DRAWN
