@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     accuracy,
     coverage,
+    floor,
     imports,
     instructions,
     journal,
@@ -20,6 +21,7 @@ from benchmarks import (
 
 for title, main, arguments in (
     ("What it costs", overhead.main, []),
+    ("What the least would cost", floor.main, []),
     (
         "What other instrumentations cost",
         peers.main,
