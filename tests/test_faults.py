@@ -262,7 +262,9 @@ say(at=time.monotonic())
         str(tmp_path / "streams.db"),
     )
     assert told[0] == {"texts": ["abc", "abc"], "froze": told[0]["froze"], "outcomes": ["completed"]}
-    assert [line for line in log if not line.startswith(("midstream: stream froze", "midstream: the journal"))] == []
+    assert [
+        line for line in log if not line.startswith(("midstream: stream froze", "midstream: the journal"))
+    ] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
@@ -342,6 +344,23 @@ def test_log_handler_that_raises_costs_its_line_only(
     assert (seen.record.outcome, seen.record.freezes) == ("completed", 1)
     assert (len(seen.freezes), len(seen.thaws)) == (1, 1)
     client.close()
+
+
+def test_watcher_that_comes_and_goes_leaves_nothing_at_the_exit() -> None:
+    """A program that streams now and then for years has as many exit functions as soon after its beginning."""
+    told, _, _ = child(
+        """
+import atexit, json, threading, time
+from midstream import monitor
+for _ in range(6):
+    list(monitor(iter("abc")))
+    while any(thread.name == "midstream-watcher" for thread in threading.enumerate()):
+        time.sleep(0.02)
+    print(json.dumps({"places": atexit._ncallbacks()}), flush=True)
+print(json.dumps({"at": time.monotonic()}))
+"""
+    )
+    assert told[3]["places"] == told[4]["places"] == told[5]["places"]
 
 
 # Numbers

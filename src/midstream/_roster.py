@@ -18,6 +18,8 @@ from typing import Protocol
 from midstream._guard import trouble
 from midstream._schedule import Schedule
 
+EXITS = 3
+"""How often the exit function moves to the last place: a provider is set early, and CPython keeps each place left."""
 LINGER_S = 0.5
 """How long the watcher stays parked for the next stream before it ends."""
 FROZEN_TICK_S = 1.0
@@ -70,6 +72,7 @@ class Roster:
         self._inbox: SimpleQueue[Watched | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._starts = 0
         self._wakes_at = float("inf")
         self._stall = (0.0, float("-inf"))
 
@@ -148,9 +151,11 @@ class Roster:
         with self._starting:
             if self._thread is not None:
                 return
-            # Registered last, so that it runs before the metric providers' own exit functions.
-            atexit.unregister(self._at_exit)
-            atexit.register(self._at_exit)
+            if self._starts < EXITS:
+                # Registered last, so that it runs before the metric providers' own exit functions.
+                atexit.unregister(self._at_exit)
+                atexit.register(self._at_exit)
+            self._starts += 1
             self._wakes_at = LONGEST_SLEEP_S + self.clock()
             thread = threading.Thread(target=self._run, name="midstream-watcher", daemon=True)
             try:
