@@ -65,8 +65,7 @@ REST_S = 20.0
 NOISE_BLOCKS, NOISE_MB = 5000, 20
 """What caches of the interpreter and of libraries may take after the first segment. A record is several blocks."""
 SDKS_OWN = ("asynchronous generator is already running", "async generator already executing")
-"""What Python says when an async stream is dropped and collected: the SDK's generators are closed twice, with us and
-without, which `--bare` shows."""
+"""What Python says when an async stream is dropped: the SDK's generators are closed twice, with us and without."""
 
 
 class Stop(Exception):  # noqa: N818 - what a caller has is no error of ours

@@ -240,11 +240,10 @@ REQUEST: dict[str, Any] = {
     ],
     "user": bird("endusers"),
     "stop": [bird("stop")],
-    "metadata": {"trace": bird("metadata")},
     "tools": [
         {"type": "function", "function": {"name": bird("tool"), "description": bird("tooldescription")}}
     ],
-    "extra_body": {"more": bird("extrabody")},
+    "extra_body": {"more": bird("extrabody"), "metadata": {"trace": bird("metadata")}},
     "extra_headers": {"x-extra": bird("extraheader")},
     "extra_query": {"q": bird("extraquery")},
 }

@@ -153,6 +153,8 @@ def test_any_record_goes_through_every_format(records: list[StreamRecord]) -> No
 
     cells = io.StringIO(newline="")
     write_csv(records, cells)
+    if sys.version_info < (3, 11) and "\0" in cells.getvalue():
+        return  # this Python's own reader cannot take it
     rows = list(csv.reader(io.StringIO(cells.getvalue(), newline="")))[1:]
     optional = [field.name for field in fields(StreamRecord) if str(field.type).endswith("str | None")]
     if not any(getattr(record, name) == "" for record in records for name in optional):
