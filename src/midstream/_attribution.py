@@ -56,24 +56,23 @@ class Attribution:
         stalled = self._stalled_since(now)
         blocked_from = self._blocked_since(now, stalled)
         arrival = now if blocked_from is None else max(blocked_from, wait_from)
-        last_content = (
-            session.last_content
-        )  # None: the wait is for the first output, and no silence of an answer
+        last_content = session.last_content  # None: waiting for the first output is no silence of an answer
         if self._wire is not None and last_content is not None and now - last_content >= self.candidate_s:
-            arrival = self._arrival(session, self._wire, arrival, blocked=blocked_from is not None, now=now)
+            blocked = blocked_from is not None
+            arrival = self._arrival(session, self._wire, arrival, last_content, blocked=blocked, now=now)
             if arrival <= wait_from:
                 pass  # what he got lay there when he asked: he has waited out nothing
             elif spoke:
-                self._waited(session, arrival, caught_up=blocked_from is None)
-            elif blocked_from is None:
+                self._waited(session, arrival, caught_up=not blocked)
+            elif not blocked:
                 self._silence.goes_on(last_content)
         if session.frozen and session.freeze_after_s is not None:
             # When the freeze was told, the server had been silent for that long; it stays true.
             arrival = max(arrival, wait_from + session.freeze_after_s - session.gap)
-        blocked = now - min(max(arrival, wait_from), now)
+        blocked_s = now - min(max(arrival, wait_from), now)
         if stalled is not None:
-            session.stood_still += min(blocked, now - stalled)
-        return blocked
+            session.stood_still += min(blocked_s, now - stalled)
+        return blocked_s
 
     def thawed(self, session: Session) -> None:
         """A freeze that the caller waited for, in one wait or in many, has ended: no part of it is hidden."""
@@ -88,7 +87,8 @@ class Attribution:
 
     def look(self, session: Session, now: float) -> float | None:
         """Sample the connection if that can tell something now; say when to look again."""
-        if self._wire is None or session.ended:
+        wire = self._wire
+        if wire is None or session.ended:
             return None
         quiet_since = session.last_event if session.content_chunks else now
         if now - quiet_since < self.candidate_s and now - session.caught_up < self.candidate_s:
@@ -97,8 +97,8 @@ class Attribution:
             return now + self.candidate_s
         blocked = self._pulse is not None and self._pulse.blocked_at(now)
         if session.waiting and not blocked:
-            return self._look_at_wait(session, now)
-        return self._look_behind(session, now)
+            return self._look_at_wait(session, wire, now)
+        return self._look_behind(session, wire, now)
 
     def sure_of_silence(self, session: Session, now: float) -> bool:
         """Whether the caller waits because the server is silent, as far as anyone can tell at this moment."""
@@ -162,12 +162,18 @@ class Attribution:
         return min(known) if known else None
 
     def _arrival(
-        self, session: Session, wire: WireClock, arrival: float, *, blocked: bool, now: float
+        self,
+        session: Session,
+        wire: WireClock,
+        arrival: float,
+        last_content: float,
+        *,
+        blocked: bool,
+        now: float,
     ) -> float:
         sample = wire.sample()
         if sample is None:
             return arrival
-        last_content = session.last_content if session.last_content is not None else session.opened
         self._take(session, sample, last_content, nothing_new=not blocked)
         if not blocked and sample.at - sample.last_data_at < SHARP_S:
             return now  # taken as it came
@@ -195,9 +201,8 @@ class Attribution:
             return
         silence, since, asked = self._silence, session.last_content, session.wait_from
         limit = math.inf if session.freeze_after_s is None else session.freeze_after_s
-        froze = (
-            session.gap + until - asked >= limit
-        )  # then no part of it is hidden, whatever he held meanwhile
+        # Of a freeze that he waited for no part is hidden, whatever he held meanwhile.
+        froze = session.gap + until - asked >= limit
         begun = silence.waited(since, since if froze else asked, until)
         # The kernel's clock is good for milliseconds: a silence that was waited out from its beginning is the wait.
         if begun is not None and not froze and asked - begun > SHARP_S and until - begun >= limit:
@@ -205,22 +210,29 @@ class Attribution:
         if caught_up:
             silence.caught_up()
 
-    def _look_at_wait(self, session: Session, now: float) -> float | None:
+    def _look_at_wait(self, session: Session, wire: WireClock, now: float) -> float:
         gap = session.open_gap(now)
         if gap < self.candidate_s:
             return now + self.candidate_s - gap
         last = self._silence.last
         stale = last is None or session.caught_up > last.at
         if stale or (self._pulse is None and last is not None and now - last.at > self.candidate_s):
-            self._sample(session, now, nothing_new=True)
+            sample = wire.sample()
+            if sample is not None:
+                self._take(session, sample, session.last_content or now, nothing_new=True)
         # A loop may block in the middle of a wait, and then somebody must look in its place.
         return now + (BEAT_S if self._pulse is not None else self.candidate_s)
 
-    def _look_behind(self, session: Session, now: float) -> float | None:
-        # What lies unread came since the caller read last. If it is next to nothing, it is no output.
-        quiet = self._sample(session, now, nothing_new=None)
-        if quiet is None:
+    def _look_behind(self, session: Session, wire: WireClock, now: float) -> float | None:
+        sample = wire.sample()
+        if sample is None:
             return None
+        # What lies unread came since the caller read last. If it is next to nothing, it is no output. Asked after the
+        # sample, so that nothing which it knows of can have come in between.
+        unread = wire.unread() if self._silence.last is None else None
+        nothing_new = unread is not None and unread <= SMALL
+        self._take(session, sample, session.last_content or now, nothing_new=nothing_new)
+        quiet = self._silence.quiet_for(sample)
         wait = FINENESS * quiet if quiet >= self.candidate_s else self.candidate_s - quiet
         return now + max(wait, FINEST_S)
 
@@ -229,15 +241,3 @@ class Attribution:
         # Whoever reads a ping has read all that came before it.
         emptied = session.caught_up if session.caught_up > last_content else -math.inf
         self._silence.look(sample, last_content, nothing_new=nothing_new, emptied=emptied)
-
-    def _sample(self, session: Session, now: float, *, nothing_new: bool | None) -> float | None:
-        wire = self._wire
-        sample = None if wire is None else wire.sample()
-        if wire is None or sample is None:
-            return None
-        if nothing_new is None:
-            # Asked after the sample, so that nothing which it knows of can have come in between.
-            unread = wire.unread() if self._silence.last is None else None
-            nothing_new = unread is not None and unread <= SMALL
-        self._take(session, sample, session.last_content or now, nothing_new=nothing_new)
-        return self._silence.quiet_for(sample)

@@ -172,7 +172,7 @@ class Session:
         return self.content_chunks + self._others
 
     def wait(self, now: float) -> None:
-        """The caller asks for the next chunk."""
+        """The caller asks for the next chunk. The iterators write these two by themselves, as they do `steady`'s."""
         self.asked = now
         self.busy = True
 

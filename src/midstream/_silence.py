@@ -46,10 +46,9 @@ class Silence:
     ) -> None:
         """Take in a sample of a connection whose last output the caller got at `last_read`.
 
-        At `emptied` he had read all there was, be it output or not.
-
-        `nothing_new` says for a first sample that what came since then, if anything did, was no output. Whoever samples
-        may be overtaken by the caller who reads: what he has waited out by now is never begun again.
+        At `emptied` he had read all there was, be it output or not. `nothing_new` says for a first sample that what
+        came since then, if anything did, was no output. Whoever samples may be overtaken by the caller who reads: what
+        he has waited out by now is never begun again.
         """
         if sample.at <= self._accounted:
             return
@@ -102,16 +101,14 @@ class Silence:
         Says when the silence that he waited out really began; None if what he got lay ready when he asked.
         """
         own = [(start, end) for start, end, _ in self._pending if start <= since + SHARP_S]
-        later = [pending for pending in self._pending if pending[0] > since + SHARP_S]
+        self._pending = [pending for pending in self._pending if pending[0] > since + SHARP_S]
         ready = until - asked < SHARP_S and bool(own) and all(end <= asked for _, end in own)
         # What had come when he asked, and was none of what he got then or before, was no output, however large.
-        over = [(start, end) for start, end in own if ready or end <= since + SHARP_S]
-        for start, end in over:
-            self._count(start, end)
+        for start, end in own:
+            if ready or end <= since + SHARP_S:
+                self._count(start, end)
         if ready:
-            self._pending = later
             return None
-        self._pending = later
         self.account_for(until)
         lasting = [start for start, end in own if end > since + SHARP_S]
         begun = min([since, *lasting])
