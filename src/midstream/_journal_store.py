@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +58,7 @@ class Store:
 
         Raises StoreError; anything else means that the rows themselves cannot be written, now or later.
         """
-        try:
+        with self._closing_on_failure():
             connection = self._opened()
             connection.execute("BEGIN IMMEDIATE")
             self._check_version(connection)
@@ -65,16 +66,10 @@ class Store:
             if dropped:
                 connection.execute("INSERT INTO dropped VALUES (?, ?)", (at, dropped))
             connection.execute("COMMIT")
-        except BaseException as error:
-            self.close()
-            known = self._explained(error)
-            if known is None:
-                raise
-            raise known from error
 
     def trim(self, at: float) -> bool:
         """Keep the journal within its limits at `at` (Unix seconds); True if there is more to do. Raises StoreError."""
-        try:
+        with self._closing_on_failure():
             connection = self._opened()
             oldest = None
             if self.max_days is not None and not 0.0 <= at - self._aged_at < TRIM_EVERY_S:
@@ -84,13 +79,19 @@ class Store:
             )
             if oldest is not None and not more:
                 self._aged_at = at
+            return more
+
+    @contextmanager
+    def _closing_on_failure(self) -> Iterator[None]:
+        """Close the file if what is done with it fails, and say why in a StoreError if the reason is a known one."""
+        try:
+            yield
         except BaseException as error:
             self.close()
             known = self._explained(error)
             if known is None:
                 raise
             raise known from error
-        return more
 
     def close(self) -> None:
         """Close the file. What was not committed is as if it had never been."""
