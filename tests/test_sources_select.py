@@ -14,7 +14,6 @@ from midstream.sources.select import (
     contents_from,
     journal_path,
     moment,
-    records_from,
     span,
 )
 from records import a_record
@@ -105,7 +104,7 @@ def test_records_are_chosen_by_all_of_it(tmp_path: Path) -> None:
     journal.flush()
     journal.close()
 
-    chosen = records_from(tmp_path / "j.db", "2026-11-01", "2026-11-04", ["model=a"])
+    chosen = contents_from(tmp_path / "j.db", "2026-11-01", "2026-11-04", ["model=a"]).records
 
     assert [datetime.fromtimestamp(each.started_at).day for each in chosen] == [1, 3]  # noqa: DTZ006
     assert contents_from(tmp_path / "j.db", None, None, []).skipped == 0

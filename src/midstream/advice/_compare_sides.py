@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from midstream._model import Outcome, StreamRecord
 from midstream.advice._comparison import Side
 from midstream.advice.lengths import chunks_are_tokens
+from midstream.advice.statistics import nearest_rank
 from midstream.sources.fleet import Fleet, Histogram, Slice
 
 SLICES = 40
@@ -39,9 +39,7 @@ class Values:
 
     def quantile(self, q: float) -> float | None:
         """Return the smallest value that at least a share `q` of all does not exceed; None of no values."""
-        if not self.ordered:
-            return None
-        return self.ordered[max(1, math.ceil(round(q * len(self.ordered), 9))) - 1]
+        return nearest_rank(self.ordered, q)
 
 
 def side_of_records(records: Sequence[StreamRecord], freeze_after_s: float) -> Side:

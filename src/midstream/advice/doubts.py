@@ -76,9 +76,8 @@ def _of_memory(
     if view is not None and view.evictions.value == 0 and _frozen(records):
         yield Doubt(
             "no eviction",
-            f"{view.title} has not evicted anything since it started, so the freezes come from elsewhere: a "
-            "busy engine, "
-            "a proxy, the network.",
+            f"{view.title} has not evicted anything since it started, so the freezes come from elsewhere: a busy "
+            "engine, a proxy, the network.",
         )
 
 
@@ -93,9 +92,8 @@ def _of_freezes(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
     if len(frozen) >= _FEW and shared > total / 2:
         yield Doubt(
             "whole server",
-            f"In {shared:,} of {total:,} freezes the server's other streams were silent, too: the engine "
-            "stood still as a "
-            "whole, which eviction does not do. Look for prefills, restarts and pauses before you cap anything.",
+            f"In {shared:,} of {total:,} freezes the server's other streams were silent, too: the engine stood still "
+            "as a whole, which eviction does not do. Look for prefills, restarts and pauses before you cap anything.",
         )
     withheld = sum(record.suspected == "withheld" for record in frozen)
     if len(frozen) >= _FEW and withheld > len(frozen) / 2:
@@ -107,9 +105,8 @@ def _of_freezes(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
     if len(frozen) >= _FEW and not any(_given_up(record) for record in records):
         yield Doubt(
             "nobody watches",
-            f"Nobody gave up: all {len(frozen):,} frozen streams were read to their end. If this is batch "
-            "work that nobody "
-            "watches, a cap costs throughput and gains nothing.",
+            f"Nobody gave up: all {len(frozen):,} frozen streams were read to their end. If this is batch work that "
+            "nobody watches, a cap costs throughput and gains nothing.",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -53,7 +53,11 @@ def quantile(values: Iterable[float], q: float) -> float | None:
     """
     if not 0 <= q <= 1:
         raise ValueError(f"a quantile is between 0 and 1, got {q!r}")
-    ordered = sorted(values)
+    return nearest_rank(sorted(values), q)
+
+
+def nearest_rank(ordered: Sequence[float], q: float) -> float | None:
+    """Return `quantile` of values that are in order already; `q` is not checked."""
     if not ordered:
         return None
     # The rounding keeps 0.07 * 100 from being 7.000000000000001, and so the eighth value.

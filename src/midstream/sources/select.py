@@ -108,10 +108,3 @@ def contents_from(
     contents = read(journal_path(journal), since=start, until=end)
     chosen = [record for record in contents.records if all(holds(record) for holds in conditions)]
     return replace(contents, records=chosen)
-
-
-def records_from(
-    journal: Path | None, since: str | None, until: str | None, where: Sequence[str]
-) -> list[StreamRecord]:
-    """Return the streams alone, as `contents_from` does."""
-    return contents_from(journal, since, until, where).records
