@@ -49,7 +49,7 @@ from midstream.cli._journal_options import (
 )
 from midstream.cli._prometheus_options import PrometheusOption, source_of
 from midstream.cli._report_chosen import empty
-from midstream.cli._simulate_plan import read_hardware
+from midstream.cli._simulate_plan import FitOption, read_hardware
 from midstream.cli._simulate_plot import ENDINGS
 from midstream.lab.hardware import PROFILES
 from midstream.report.threshold import threshold_of
@@ -99,14 +99,7 @@ def concurrency(
     hardware: Annotated[
         str, typer.Option(metavar="NAME", help=f"What serves: {', '.join(PROFILES)}.")
     ] = "l4",
-    fit: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Fit the hardware to recorded loads instead; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    fit: FitOption = None,
     requests: Annotated[int, typer.Option(metavar="N", min=20, help="Requests in each run.")] = 300,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each cap.")] = 5,
     freeze_after: Annotated[

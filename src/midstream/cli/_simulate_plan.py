@@ -7,15 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import typer
 
 from midstream.cli._errors import CliError
+from midstream.lab.admission import ENGINES
 from midstream.lab.fitting import fit_profile
 from midstream.lab.hardware import PROFILES, HardwareProfile
 from midstream.lab.observed import read_load
 from midstream.lab.recording import RecordingError
 from midstream.lab.workload import Length, Pair, fixed, lognormal, lognormal_by, pairs, resampled, sampled
+
+EngineOption: TypeAlias = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help=f"One of {', '.join(ENGINES)}.")
+]
+FitOption: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--fit",
+        metavar="FILE",
+        help="Fit the hardware to recorded loads instead; may be repeated.",
+        show_default=False,
+    ),
+]
 
 _MOST_VALUES = 200
 

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ import typer
 from midstream.cli._engine_flags import with_engine_flags
 from midstream.cli._errors import CliError
 from midstream.cli._listening import is_loopback, why_not
-from midstream.cli._simulate_plan import parse_length, read_hardware
+from midstream.cli._simulate_plan import EngineOption, FitOption, parse_length, read_hardware
 from midstream.lab.admission import ENGINES
 from midstream.lab.emulation import Emulated, emulator
 from midstream.lab.emulation.app import default_answer
@@ -28,20 +27,11 @@ from midstream.lab.server import serve as serving
 @with_engine_flags
 def serve(
     *,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help=f"One of {', '.join(ENGINES)}.")
-    ] = "vllm",
+    engine: EngineOption = "vllm",
     hardware: Annotated[
         str, typer.Option(metavar="NAME", help=f"How fast it is: {', '.join(PROFILES)}.")
     ] = "l4",
-    fit: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Fit the hardware to recorded loads instead; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    fit: FitOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
     model: Annotated[str, typer.Option(metavar="NAME", help="What the model is called.")] = "emulated",

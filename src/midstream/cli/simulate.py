@@ -15,7 +15,15 @@ from rich.console import Console
 
 from midstream.cli._engine_flags import with_engine_flags
 from midstream.cli._errors import CliError
-from midstream.cli._simulate_plan import length_pairs, parse_length, parse_sweep, read_hardware, read_times
+from midstream.cli._simulate_plan import (
+    EngineOption,
+    FitOption,
+    length_pairs,
+    parse_length,
+    parse_sweep,
+    read_hardware,
+    read_times,
+)
 from midstream.cli._simulate_plot import ENDINGS, plot_sweep
 from midstream.cli._simulate_runs import Calls, Job, shown
 from midstream.cli._simulate_show import Row, document, show_run, show_streams, show_sweep
@@ -29,20 +37,11 @@ from midstream.lab.workload import burst
 @with_engine_flags
 def simulate(
     *,
-    engine: Annotated[
-        str, typer.Option("--engine", metavar="NAME", help=f"One of {', '.join(ENGINES)}.")
-    ] = "vllm",
+    engine: EngineOption = "vllm",
     hardware: Annotated[
         str, typer.Option(metavar="NAME", help=f"What serves: {', '.join(PROFILES)}; says so in --json.")
     ] = "l4",
-    fit: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Fit the hardware to recorded loads instead; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    fit: FitOption = None,
     users: Annotated[
         int | None,
         typer.Option(metavar="N", help="So many clients call in turn. Without any of these: 32.", min=1),
