@@ -224,7 +224,7 @@ os.wait()
 say(first=first, open=len(midstream.streams()))
 del stream; import gc; gc.collect()
 deadline = time.monotonic() + 10
-while not records and time.monotonic() < deadline: time.sleep(0.01)
+while not records and time.monotonic() < deadline: time.sleep(0.01)  # the watcher ends what was dropped
 say(outcomes=[record.outcome for record in records])
 say(at=time.monotonic())
 """,
@@ -355,7 +355,7 @@ from midstream import monitor
 for _ in range(6):
     list(monitor(iter("abc")))
     while any(thread.name == "midstream-watcher" for thread in threading.enumerate()):
-        time.sleep(0.02)
+        time.sleep(0.02)  # it stays for a moment, in case another stream comes
     print(json.dumps({"places": atexit._ncallbacks()}), flush=True)
 print(json.dumps({"at": time.monotonic()}))
 """

@@ -77,7 +77,7 @@ def test_four_processes_write_one_journal_and_nothing_is_lost_or_doubled(path: P
         for n in range(500):
             journal.write(a_record(1000 * int(sys.argv[2]) + n))
             if n % 100 == 99:
-                time.sleep(0.2)
+                time.sleep(0.2)  # so that the four write meanwhile, and in several commits
     """
     with (
         started(body, path, 1) as one,
@@ -130,7 +130,7 @@ def test_killed_process_loses_at_most_its_last_second_and_harms_nothing(path: Pa
             journal.write(a_record(n))
             print(n, time.monotonic(), flush=True)
             n += 1
-            time.sleep(0.002)
+            time.sleep(0.002)  # some 500 streams a second
     """
     for _ in range(3):
         before = len(chunks_in(path)) if path.exists() else 0
