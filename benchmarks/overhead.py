@@ -85,7 +85,7 @@ class Parsed:
         http = http_library()
         self.response = http.Response(200, stream=http.ByteStream(b""))
         self.response.request = http.Request("POST", "http://localhost/v1/chat/completions", json={})
-        self._iterator: Any = iter(chunks) if kind == "sync" else _later(chunks)
+        self._iterator: Any = _now(chunks) if kind == "sync" else _later(chunks)
 
     def __iter__(self) -> Iterator[Any]:
         yield from self._iterator
@@ -96,6 +96,10 @@ class Parsed:
 
 
 Parsed.__module__ = "openai"  # its chunks are to be read as the SDK's own
+
+
+def _now(chunks: Sequence[Any]) -> Iterator[Any]:
+    yield from chunks
 
 
 async def _later(chunks: Sequence[Any]) -> AsyncIterator[Any]:

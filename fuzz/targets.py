@@ -81,7 +81,7 @@ def chunks(data: bytes) -> None:
             for reader in (read_chat, read_completion, read_response, read_any, read_foreign):
                 reading = reader(chunk)
                 assert isinstance(reading, Reading)
-                session.wait(now)
+                session.wait_from = now
                 now += 1.0
                 signal = session.chunk(reading, now)
                 if signal is not None and signal.value == "thawed":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import pickle
+import sys
+import weakref
 from typing import Any
 
 import openai
@@ -233,6 +236,56 @@ def test_iterators_of_a_stream_share_its_chunks(kind: str) -> None:
 
     assert asyncio.run(read()) == ["", "a", "b", ""]
     assert client.seen.record.chunks == 4
+
+
+@KINDS
+def test_chunk_that_the_caller_has_let_go_is_kept_by_nobody(kind: str) -> None:
+    """While the stream is open and the next chunk not yet there, no text of the last one is kept."""
+    client = a_client(kind, ANSWER, ManualClock())
+
+    async def read() -> list[bool]:
+        stream = await client.create()
+        gone = []
+        for _ in range(4):
+            chunk = weakref.ref(await stream.__anext__())
+            gc.collect()
+            gone.append(chunk() is None)
+        await stream.close()
+        return gone
+
+    assert asyncio.run(read()) == [True, True, True, True]
+    assert client.seen.record.chunks == 4
+
+
+def test_event_loop_has_no_task_and_no_generator_of_ours() -> None:
+    """A stream dropped half read, and one dropped unread: the loop closes what is the SDK's, and nothing else."""
+
+    async def dropped(client: Any) -> tuple[list[str], list[list[str]]]:
+        generators: list[str] = []
+        tasks: list[list[str]] = []
+        loops_own: Any = sys.get_asyncgen_hooks().firstiter
+
+        def first(generator: Any) -> None:
+            generators.append(generator.__qualname__)
+            loops_own(generator)
+
+        sys.set_asyncgen_hooks(firstiter=first)
+        for chunks in (2, 0):
+            stream = await client.chat.completions.create(**ASK, stream=True)
+            for _ in range(chunks):
+                await stream.__anext__()
+            del stream
+            gc.collect()
+            await asyncio.sleep(0)
+            tasks.append(sorted(str(task.get_coro()) for task in asyncio.all_tasks()))
+        return generators, [[name.partition(" at ")[0] for name in names] for names in tasks]
+
+    theirs = asyncio.run(dropped(plain("async", ANSWER)))
+    client = a_client("async", ANSWER, ManualClock())
+
+    assert asyncio.run(dropped(client.sdk)) == theirs
+    client.seen.flush()
+    assert [record.outcome for record in client.seen.records] == ["left_early", "unread"]
 
 
 @KINDS

@@ -190,7 +190,7 @@ def test_slow_thread_that_reads_what_lay_there_has_not_caught_up() -> None:
     kernel.pieces += [(100.0 + 0.1 * n, 160) for n in range(1, 6)]  # silent from 100.5 s to 103.5 s
     for asked in (100.6, 101.2, 101.8, 102.4, 103.0, 103.6):
         clock.advance_to(asked)
-        session.wait(asked)
+        session.wait_from = asked
         if asked > 103.5:
             kernel.pieces += [(103.5, 160), (103.55, 160)] if len(kernel.pieces) == 6 else []
         attribution.look(session, clock())
@@ -239,7 +239,7 @@ def test_silence_goes_on_for_whoever_reads_what_lay_there_and_then_waits(
             attribution.look(session, clock())
 
     for number, came in enumerate(sent[:21], 1):
-        session.wait(clock())
+        session.wait_from = clock()
         until(max(came, clock() + slow))
         blocked = 0.0
         if clock() - session.last_event >= attribution.long_s:
@@ -289,7 +289,7 @@ def test_each_silence_is_one_freeze_or_one_hidden_freeze_and_never_both(
         for moment in sorted([asks, comes, *(clock() + (hold + wait) * look for look in looks)]):
             clock.advance_to(moment)
             if moment == asks and not session.waiting:
-                session.wait(moment)
+                session.wait_from = moment
             if moment in (asks, comes):
                 kernel.arrive()
             attribution.look(session, moment)

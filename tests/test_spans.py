@@ -14,7 +14,7 @@ from openai import OpenAI
 
 from harness import ASK, a_client, stream_of
 from midstream import FreezeSpan
-from midstream._spans import MOST_SPANS, Spans
+from midstream._spans import MOST_SPANS, keep
 from midstream.lab.wire import WireServer
 from midstream.testing import CUT, DONE, ManualClock, chunk, collect, finish, scripted, text
 
@@ -139,11 +139,10 @@ def test_spans_always_add_up_to_what_the_record_says_of_freezes(gaps: list[float
 
 def test_of_more_freezes_than_a_record_holds_the_longest_are_kept_in_order() -> None:
     """A hundred freezes, of which the short ones in the middle go."""
-    spans = Spans()
+    kept: tuple[FreezeSpan, ...] = ()
     lengths = [50.0 + n if n < 32 or n >= 68 else 5.0 + n / 100 for n in range(100)]
     for number, length in enumerate(lengths):
-        spans.add(a_span(100.0 * number, length))
+        kept = keep(kept, a_span(100.0 * number, length))
 
-    kept = spans.in_order()
     assert len(kept) == MOST_SPANS == 64
     assert [span.at_s for span in kept] == [100.0 * n for n in [*range(32), *range(68, 100)]]

@@ -238,10 +238,10 @@ def test_process_that_stood_still_saw_no_freeze() -> None:
     session = Session(Call("chat", "openai", "h", 1, "m", 0.0, 0.0), 0.0, 5.0)
     attribution = Attribution(5.0, stalled_since=lambda now: 2.0 if now > 3000 else None)
     for moment in (0.5, 1.0):
-        session.wait(clock())
+        session.wait_from = clock()
         clock.advance_to(moment)
         session.chunk(TEXT, clock())
-    session.wait(clock())
+    session.wait_from = clock()
     clock.advance_to(3601)
 
     assert not attribution.sure_of_silence(session, clock())
@@ -254,10 +254,10 @@ def test_process_that_stood_still_saw_no_freeze() -> None:
 
 def at_gap(gap: float, server: str = "a", *, tail: bool = False) -> Session:
     session = Session(Call("chat", "openai", server, 1, "m", 0.0, 0.0), 0.0, 5.0)
-    session.wait(0.0)
+    session.wait_from = 0.0
     session.chunk(TEXT, 100.0 - gap)
     session.in_tail = tail
-    session.wait(100.0 - gap)
+    session.wait_from = 100.0 - gap
     return session
 
 

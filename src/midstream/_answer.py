@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from midstream._chunks import Reading, Usage
 from midstream._finish import failed_finish, finish_label
+
+_NONE: frozenset[int] = frozenset()
+_FIRST = frozenset({0})
+_NO_FINISHES: Mapping[int, str] = MappingProxyType({})
 
 
 class Answer:
@@ -28,21 +35,22 @@ class Answer:
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.reasoning_tokens: int | None = None
-        self._spoken: set[int] = set()
-        self._finishes: dict[int, str] = {}
+        self._spoken = _NONE  # shared as long as it can be: most answers have one choice
+        self._finishes: Mapping[int, str] = _NO_FINISHES
         self._usage_seen_after_content = False
 
     def speak(self, choices: tuple[int, ...]) -> bool:
         """Note that these choices carried output; True if one of them was still unfinished."""
         self._usage_seen_after_content = False
-        self._spoken.update(choices)
+        if not self._spoken.issuperset(choices):
+            self._spoken = _FIRST if choices == (0,) and not self._spoken else self._spoken.union(choices)
         return any(choice not in self._finishes for choice in choices)
 
     def note(self, reading: Reading) -> None:
         """Take over what a chunk said beside its output."""
         for index, reason in reading.finishes:
             # A second finish chunk repeats the first; a later choice of the same index cannot exist.
-            self._finishes.setdefault(index, reason)
+            self._finishes = {index: reason, **self._finishes}
             if failed_finish(reason):
                 self.error = self.error or reason
         if reading.usage is not None:

@@ -22,7 +22,7 @@ DEFAULT_CANDIDATE_S = 2.5
 class Attribution:
     """The observers of one stream. The iterator asks at the end of a long wait, the watcher meanwhile."""
 
-    __slots__ = ("_pulse", "_silence", "_stalled_since", "_wire", "candidate_s", "long_s")
+    __slots__ = ("_pulse", "_seen", "_stalled_since", "_wire", "candidate_s", "long_s")
 
     def __init__(
         self,
@@ -34,16 +34,43 @@ class Attribution:
         self._wire = wire
         self._pulse = pulse
         self._stalled_since = stalled_since
-        self._silence = Silence()
+        self._seen: Silence | None = None
         self.candidate_s = DEFAULT_CANDIDATE_S if freeze_after_s is None else freeze_after_s / 2
         """How long a silence must be to be worth a system call, in seconds."""
         self.long_s = self.candidate_s if pulse is None else min(LOOP_WAIT_S, self.candidate_s)
-        """How long a wait must be for `waited` to be called at its end."""
+        """How long an interval must be for `waited` to be asked at its end, unless it was undisturbed."""
+
+    @property
+    def _silence(self) -> Silence:
+        """What samples of the connection have shown; made with the first, since most streams need none."""
+        if self._seen is None:
+            self._seen = Silence()
+        return self._seen
 
     @property
     def sees_blocks(self) -> bool:
         """Whether anything here can tell a wait for the server from a wait for ourselves."""
         return self._pulse is not None or self._wire is not None
+
+    def undisturbed(self, now: float, interval: float) -> bool:
+        """Whether an interval between two chunks of output, long as it was, holds no question: all waits were waits.
+
+        Takes no lock. Below half a freeze the connection is not asked, and no freeze can have been told.
+        """
+        pulse = self._pulse
+        if pulse is None or interval >= self.candidate_s:
+            return False
+        return pulse.blocked_since(now) is None and self._stalled_since(now) is None
+
+    def nothing_until(self, session: Session, now: float) -> float | None:
+        """Until when there is nothing to look at, if output has just come and been waited for; else None. No lock."""
+        if session.steady is None or session.frozen:
+            return None
+        if self._wire is None:
+            since, until_s = session.last_event, 2 * self.candidate_s
+        else:
+            since, until_s = min(session.last_event, session.caught_up), self.candidate_s
+        return since + until_s if now - since < until_s else None
 
     def waited(self, session: Session, now: float, *, spoke: bool = False) -> float:
         """A long wait ends with a chunk: the seconds of it in which the chunk was there already.
@@ -148,12 +175,15 @@ class Attribution:
         """The server's longest silence in seconds, at least the longest gap; None if it cannot be known."""
         if self._wire is None:
             return None
-        return max((gap for gap in (self._silence.longest, max_gap) if gap is not None), default=None)
+        longest = None if self._seen is None else self._seen.longest
+        return max((gap for gap in (longest, max_gap) if gap is not None), default=None)
 
     def hidden(self, limit: float) -> list[tuple[float, float]]:
         """Silences of at least `limit` seconds that the caller did not wait for, newly known: begin and length."""
-        found = [(start, end - start) for start, end in self._silence.hidden if end - start >= limit]
-        self._silence.hidden.clear()
+        if self._seen is None or not self._seen.hidden:
+            return []
+        found = [(start, end - start) for start, end in self._seen.hidden if end - start >= limit]
+        self._seen.hidden.clear()
         return found
 
     def _blocked_since(self, now: float, stalled: float | None) -> float | None:

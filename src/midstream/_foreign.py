@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from midstream._life import AsyncSteps, Life, Steps, opened
+from midstream._life import AsyncLifeSteps, Life, LifeSteps, opened
 from midstream._monitor import Monitor
 from midstream._scope import Scope, opened_inside
 from midstream._stand_in import Methods, StandIn, stand_in
@@ -57,8 +57,8 @@ class _Known:
     def __init__(self, real: Any, life: Life) -> None:
         self.real = real
         self.life = life
-        self.steps = Steps(real, life) if hasattr(type(real), "__next__") else None
-        self.async_steps = AsyncSteps(real, life) if hasattr(type(real), "__anext__") else None
+        self.steps = LifeSteps(real, life) if hasattr(type(real), "__next__") else None
+        self.async_steps = AsyncLifeSteps(real, life) if hasattr(type(real), "__anext__") else None
 
 
 class _Sending:
@@ -77,7 +77,7 @@ class _Sending:
 def _iter(self: Any) -> Any:
     known = self._midstream
     steps = iter(known.real)
-    return self if steps is known.real else Steps(steps, known.life)
+    return self if steps is known.real else LifeSteps(steps, known.life)
 
 
 def _next(self: Any) -> Any:
@@ -86,7 +86,7 @@ def _next(self: Any) -> Any:
 
 def _send(self: Any, value: Any) -> Any:
     known = self._midstream
-    return Steps(_Sending(known.real.send, value), known.life).__next__()  # type: ignore[arg-type]  # a step is enough
+    return LifeSteps(_Sending(known.real.send, value), known.life).__next__()  # type: ignore[arg-type]  # a step is enough
 
 
 def _throw(self: Any, *exc: Any) -> Any:
@@ -100,7 +100,7 @@ def _throw(self: Any, *exc: Any) -> Any:
 def _aiter(self: Any) -> Any:
     known = self._midstream
     steps = known.real.__aiter__()
-    return self if steps is known.real else AsyncSteps(steps, known.life)
+    return self if steps is known.real else AsyncLifeSteps(steps, known.life)
 
 
 def _anext(self: Any) -> Any:
@@ -109,7 +109,7 @@ def _anext(self: Any) -> Any:
 
 def _asend(self: Any, value: Any) -> Any:
     known = self._midstream
-    return AsyncSteps(_Sending(known.real.asend, value), known.life).__anext__()  # type: ignore[arg-type]
+    return AsyncLifeSteps(_Sending(known.real.asend, value), known.life).__anext__()  # type: ignore[arg-type]
 
 
 async def _athrow(self: Any, *exc: Any) -> Any:

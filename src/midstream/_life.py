@@ -14,7 +14,7 @@ from midstream._model import Call
 from midstream._monitor import Monitor
 from midstream._openai_streams import current_span
 from midstream._scope import Scope, leave
-from midstream._streams import AsyncChunks, SyncChunks
+from midstream._steps import AsyncSteps, Steps
 from midstream._tracker import Tracker
 
 
@@ -39,9 +39,7 @@ class Life:
     def left(self, exc: BaseException | None) -> None:
         """The stream was closed between two chunks."""
         try:
-            if not self.tracker.session.waiting:
-                cancelled = exc is not None and not isinstance(exc, (Exception, GeneratorExit))
-                self.tracker.left(self.clock(), cancelled=cancelled)
+            self.tracker.closed(exc)
         except Exception as own:  # noqa: BLE001 - the caller closes as without us
             trouble("close", own)
 
@@ -66,7 +64,7 @@ def opened(monitor: Monitor, started: float | None, *, on_loop: bool) -> Tracker
     return monitor.open(call, otel_context.get_current(), on_loop=on_loop)
 
 
-class Steps(SyncChunks):
+class LifeSteps(Steps):
     """One iterator over a stream; its own end is not the stream's."""
 
     __slots__ = ("_life",)
@@ -86,7 +84,7 @@ class Steps(SyncChunks):
         pass
 
 
-class AsyncSteps(AsyncChunks):
+class AsyncLifeSteps(AsyncSteps):
     """The same for an async stream."""
 
     __slots__ = ("_life",)

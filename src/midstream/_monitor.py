@@ -106,6 +106,7 @@ class Monitor:
         self.settings = settings
         self.process = process
         self.roster = process.roster
+        self._stalled_since = process.roster.stalled_since  # one bound method for all streams
         self.recorder = process.recorder(meter_provider)
         self.hooks: Hooks = HookRunner(busy=lambda: self.open_streams > 0)
         self.journal = _journal_of(settings)
@@ -126,7 +127,7 @@ class Monitor:
         labels = self.recorder.labels(call, settings.attributes)
         session = Session(call, now, settings.freeze_after_s, settings.attributes)
         pulse = self.process.heartbeat() if on_loop else None
-        attribution = Attribution(settings.freeze_after_s, wire, pulse, self.roster.stalled_since)
+        attribution = Attribution(settings.freeze_after_s, wire, pulse, self._stalled_since)
         tracker = Tracker(session, self, attribution, labels, context)
         self.recorder.opened(labels)
         with self.lock:

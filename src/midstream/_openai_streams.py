@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from types import AsyncGeneratorType, GeneratorType, SimpleNamespace
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -24,7 +24,8 @@ from midstream._model import Call
 from midstream._monitor import Monitor
 from midstream._request import call_of, count_retries
 from midstream._scope import opened_inside
-from midstream._streams import AsyncChunks, SyncChunks
+from midstream._steps import AsyncSteps, Steps
+from midstream._streams import AsyncChunks, Chunks
 from midstream._tracker import Tracker
 from midstream._wire import wire_clock
 
@@ -45,6 +46,10 @@ answers: MutableMapping[Any, Asked] = weakref.WeakKeyDictionary()
 """The calls that have their HTTP response, and not yet their stream."""
 
 
+_FOLLOWERS: dict[type, Callable[..., Any]] = {GeneratorType: Chunks, AsyncGeneratorType: AsyncChunks}
+_FOLLOWED = (Chunks, AsyncChunks, Steps, AsyncSteps)
+
+
 def follow(stream: Any) -> None:
     """Put ourselves between a stream and its iterator. The stream stays the SDK's own object."""
     try:
@@ -58,14 +63,9 @@ def follow(stream: Any) -> None:
         tracker = asked.monitor.open(asked.call, asked.context, wire, on_loop=on_loop)
         hide = _usage_only if asked.hide_usage else None
         read = asked.read or reader_for(asked.call.operation)
-        if on_loop:
-            stream._iterator = AsyncChunks(source, tracker, read, clock, hide)
-            close, running = "aclose", "ag_running"
-        else:
-            stream._iterator = SyncChunks(source, tracker, read, clock, hide)
-            close, running = "close", "gi_running"
-        own = weakref.ref(stream._iterator)
-        _notice_close(response.stream, close, tracker, clock, lambda: _runs(own(), running))
+        follower = _FOLLOWERS.get(type(source)) or (AsyncSteps if on_loop else Steps)
+        stream._iterator = followed = follower(source, tracker, read, clock, hide)
+        _Closing(response.stream, "aclose" if on_loop else "close", followed, tracker)
         opened_inside()
     except Exception as exc:  # noqa: BLE001 - the caller reads the stream as it would without us
         trouble("stream", exc)
@@ -79,7 +79,7 @@ def adopt(obj: Any, monitor: Monitor, started: float | None = None) -> bool:
     stream = _stream_in(obj)
     if stream is None:
         return False
-    if not isinstance(stream._iterator, SyncChunks | AsyncChunks):
+    if not isinstance(stream._iterator, _FOLLOWED):
         answers[stream.response] = _late(stream, monitor, started)
         follow(stream)
     return True
@@ -126,32 +126,41 @@ def _body(request: Any) -> Any:
         return None
 
 
-def _runs(chunks: SyncChunks | AsyncChunks | None, running: str) -> bool:
-    """Whether the SDK's own generator is at work, or gone with everything else."""
-    return chunks is None or bool(getattr(chunks.source, running, False))
-
-
-def _notice_close(
-    byte_stream: Any, close: str, tracker: Tracker, clock: Callable[[], float], busy: Callable[[], bool]
-) -> None:
-    """Learn of every close: `Stream.close()`, the helpers, `response.close()` and `with` all end in the byte stream's.
+class _Closing:
+    """Learns of every close: `Stream.close()`, the helpers, `response.close()` and `with` all end in the byte stream's.
 
     The SDK closes it too, at the end of its own generator; what happens then, the iterator knows better.
     """
-    original = getattr(byte_stream, close)
 
-    def closing() -> Any:
+    __slots__ = ("_before", "_byte_stream", "_followed", "_name", "_tracker")
+
+    def __init__(self, byte_stream: Any, name: str, followed: Any, tracker: Tracker) -> None:
+        self._before = vars(byte_stream).get(name)
+        self._byte_stream = byte_stream
+        self._name = name
+        self._followed = weakref.ref(followed)
+        self._tracker = tracker
+        vars(byte_stream)[name] = self
+
+    def __call__(self) -> Any:
         try:
-            vars(byte_stream).pop(close, None)
-            if not tracker.session.waiting and not busy():
-                exc = sys.exc_info()[1]
-                cancelled = exc is not None and not isinstance(exc, (Exception, GeneratorExit))
-                tracker.left(clock(), cancelled=cancelled)
+            if self._before is None:
+                vars(self._byte_stream).pop(self._name, None)
+            else:
+                vars(self._byte_stream)[self._name] = self._before
+            if not self._sdk_runs():
+                self._tracker.closed(sys.exc_info()[1])
         except Exception as exc:  # noqa: BLE001 - the connection is closed all the same
             trouble("close", exc)
-        return original()
+        return getattr(self._byte_stream, self._name)()
 
-    vars(byte_stream)[close] = closing
+    def _sdk_runs(self) -> bool:
+        """Whether the SDK's own generator is at work, or gone with everything else."""
+        followed = self._followed()
+        if followed is None:
+            return True
+        source = followed.source
+        return bool(getattr(source, "gi_running", False) or getattr(source, "ag_running", False))
 
 
 def _usage_only(chunk: Any) -> bool:

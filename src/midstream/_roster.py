@@ -78,10 +78,11 @@ class Roster:
 
     def add(self, stream: Watched, freezes_by: float | None) -> None:
         """Take in a stream that cannot freeze before `freezes_by` (None: never)."""
-        self._open[id(stream)] = stream
+        key = id(stream)
+        self._open[key] = stream
         if not self._threaded:
             return
-        self._new.append((id(stream), freezes_by))  # by number: it shall not keep alive what has ended
+        self._new.append((key, freezes_by))  # by number: it shall not keep alive what has ended
         if self._thread is None:
             self._start()
         elif (freezes_by is not None and freezes_by < self._wakes_at) or len(self._new) > MANY_NEW:

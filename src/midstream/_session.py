@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import Enum
+from typing import TypeAlias
 
 from midstream._answer import Answer
 from midstream._chunks import REASONING, TEXT, TOOL_CALL, Reading
@@ -18,6 +19,8 @@ CAUGHT_UP_S = 0.002
 """A wait this long emptied whatever lay ready: the chunk that ended it is the newest there is."""
 HOLDING_RECHECK_S = 0.05
 """How soon to look again at a stream whose caller is busy: its gap cannot grow until the caller asks again."""
+
+Usual: TypeAlias = "tuple[Reading | None, float, float]"
 
 _STEADY = (TEXT, REASONING, TOOL_CALL)
 
@@ -56,10 +59,8 @@ class Session:
         "_limit",
         "_others",
         "answer",
-        "asked",
         "attributes",
         "blocked",
-        "busy",
         "call",
         "caught_up",
         "content_chunks",
@@ -91,6 +92,7 @@ class Session:
         "suspected",
         "tail",
         "unnamed",
+        "wait_from",
         "waited",
     )
 
@@ -120,8 +122,9 @@ class Session:
         self.last_event = opened
         self.phase: Phase = "text"
 
-        self.busy = False  # a wait is in progress, or the stream is over: one more call is not ours to time
-        self.asked = opened  # when the latest wait began
+        self.wait_from: float | None = (
+            None  # since when the caller has been blocked on the stream, while he is
+        )
         self.waited = 0.0 if call.started is None else opened - call.started
         self.blocked = 0.0  # waits in which the chunk was there, and our own side was not
         self.caught_up = opened  # when the caller last waited for a chunk that was not there yet
@@ -152,13 +155,7 @@ class Session:
     @property
     def waiting(self) -> bool:
         """Whether the caller is blocked on the stream now."""
-        return self.busy and not self.ended
-
-    @property
-    def wait_from(self) -> float | None:
-        """Since when the caller has been blocked on the stream; None while he holds."""
-        asked = self.asked
-        return asked if self.waiting else None
+        return self.wait_from is not None and not self.ended
 
     @property
     def last_content(self) -> float | None:
@@ -171,23 +168,25 @@ class Session:
         """How many chunks the caller got."""
         return self.content_chunks + self._others
 
-    def wait(self, now: float) -> None:
-        """The caller asks for the next chunk. The iterators write these two by themselves, as they do `steady`'s."""
-        self.asked = now
-        self.busy = True
+    @property
+    def usual(self) -> Usual:
+        """What the next chunk most probably brings, and which wait or hold would be the longest so far."""
+        return self.steady, self.max_gap or 0.0, self.max_hold or 0.0
 
-    def stretch(self, hold: float, wait: float) -> None:
-        """A steady chunk came after a hold or a wait that may be the longest so far."""
+    def stretch(self, hold: float, wait: float) -> Usual:
+        """A steady chunk came after a hold or a wait that may be the longest so far; what is usual from now on."""
         self.max_hold = max(self.max_hold or 0.0, hold)
-        if wait > self.max_gap:  # type: ignore[operator]
+        if wait > (self.max_gap or 0.0):
             self._widen(wait)
         self.max_interval = max(self.max_interval or 0.0, hold + wait)
+        return self.usual
 
     def chunk(self, reading: Reading, now: float, blocked: float = 0.0) -> Signal | None:
         """The wait ended with a chunk that had been there for `blocked` seconds: no part of the server's silence."""
-        if not self.waiting:
+        wait_from = self.wait_from
+        if wait_from is None or self.ended:
             return None
-        wait = self._take(now)
+        wait = self._take(wait_from, now)
         if blocked:
             wait = max(0.0, wait - blocked)
             self.blocked += blocked
@@ -241,14 +240,14 @@ class Session:
     def over(self) -> None:
         """The stream is over, or none of this process's any more."""
         self.ended = True
-        self.busy = True
+        self.wait_from = None
 
     def open_gap(self, now: float) -> float:
         """Server silence in progress; 0 before the first content and after the finish."""
         if self.content_chunks == 0 or self.in_tail or self.ended:
             return 0.0
         wait_from = self.wait_from
-        return max(0.0, self.gap if wait_from is None else self.gap + now - wait_from)
+        return self.gap if wait_from is None else max(0.0, self.gap + now - wait_from)
 
     def next_crossing(self, now: float) -> float | None:
         """The earliest moment at which this stream can freeze; None if it is frozen or can freeze no more."""
@@ -280,22 +279,22 @@ class Session:
         self.frozen = False
         return unclaimed
 
-    def _take(self, now: float) -> float:
+    def _take(self, wait_from: float, now: float) -> float:
         """End the wait in progress and the steadiness; the wait's length."""
-        self._note_hold()
-        wait = now - self.asked
+        self._note_hold(wait_from)
+        wait = now - wait_from
         self._last_content = self.last_content
         self.steady = None
         self.last_event = now
-        self.busy = False
+        self.wait_from = None
         self.waited += wait
         if self.first_chunk is None:
             self.first_chunk = now
         return wait
 
-    def _note_hold(self) -> None:
+    def _note_hold(self, wait_from: float) -> None:
         if self.first_chunk is not None:
-            self.max_hold = max(self.max_hold or 0.0, self.asked - self.last_event)
+            self.max_hold = max(self.max_hold or 0.0, wait_from - self.last_event)
 
     def _in_answer(self, reading: Reading, wait: float) -> Signal | None:
         self.gap += wait
@@ -366,13 +365,13 @@ class Session:
     def _end(self, outcome: Outcome, now: float) -> Outcome | None:
         if self.ended:
             return None
-        waiting = self.waiting
-        if waiting:
-            self._note_hold()
-            self.waited += now - self.asked
+        wait_from = self.wait_from
+        if wait_from is not None:
+            self._note_hold(wait_from)
+            self.waited += now - wait_from
             if self.in_tail:
-                self.tail += now - self.asked
-        if self.content_chunks and not self.in_tail and (waiting or self.gap > 0.0):
+                self.tail += now - wait_from
+        if self.content_chunks and not self.in_tail and (wait_from is not None or self.gap > 0.0):
             self._end_open_gap(self.open_gap(now))
         self._last_content = self.last_content
         self.steady = None

@@ -8,20 +8,10 @@ MOST_SPANS = 64
 """A stream that freezes more often than this is told well enough by its longest freezes."""
 
 
-class Spans:
-    """The longest freezes of one stream. Its iterator and the watcher may both add; under one lock, please."""
-
-    __slots__ = ("_kept",)
-
-    def __init__(self) -> None:
-        self._kept: list[FreezeSpan] = []
-
-    def add(self, span: FreezeSpan) -> None:
-        """Keep a freeze that is over, in place of the shortest if there are too many."""
-        self._kept.append(span)
-        if len(self._kept) > MOST_SPANS:
-            self._kept.remove(min(self._kept, key=lambda kept: kept.length_s))
-
-    def in_order(self) -> tuple[FreezeSpan, ...]:
-        """What was kept, in the order in which the freezes began."""
-        return tuple(sorted(self._kept, key=lambda kept: kept.at_s))
+def keep(spans: tuple[FreezeSpan, ...], span: FreezeSpan) -> tuple[FreezeSpan, ...]:
+    """The longest freezes of one stream with one more that is over, in the order in which they began."""
+    spans = tuple(sorted((*spans, span), key=lambda kept: kept.at_s))
+    if len(spans) <= MOST_SPANS:
+        return spans
+    shortest = min(spans, key=lambda kept: kept.length_s)
+    return tuple(kept for kept in spans if kept is not shortest)

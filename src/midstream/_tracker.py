@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from midstream._attribution import Attribution
-from midstream._chunks import Reading
+from midstream._chunks import NOTHING, Reader, Reading, read_model
 from midstream._failures import error_type_of, outcome_of
 from midstream._group import shared
 from midstream._guard import tell, trouble
-from midstream._model import Freeze, Hook, Outcome
+from midstream._model import Freeze, FreezeSpan, Hook, Outcome
 from midstream._roster import FROZEN_TICK_S
 from midstream._session import Session, Signal
-from midstream._spans import Spans
+from midstream._spans import keep
 from midstream._views import clock_jump, freeze_of, hidden_of, record_of, span_of, thaw_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Tracker:
     __slots__ = (
         "_context",
         "_counted_s",
+        "_dropped_at",
         "_monitor",
         "_shared",
         "_spans",
@@ -63,8 +64,9 @@ class Tracker:
         self._monitor = monitor
         self._context = context
         self._counted_s = 0.0  # how much of the time frozen is in the counter by now
+        self._dropped_at: float | None = None
         self._shared = False
-        self._spans = Spans()
+        self._spans: tuple[FreezeSpan, ...] = ()
 
     @property
     def recorder(self) -> Recorder:
@@ -78,31 +80,29 @@ class Tracker:
 
     # From the iterator
 
-    def long_wait(self, reading: Reading, now: float) -> Signal | None:
-        """A wait that was long enough to ask whose it was ended with a chunk."""
-        with self._monitor.lock:
-            spoke = reading.phase is not None or bool(reading.finishes)
-            blocked = self.attribution.waited(self.session, now, spoke=spoke)
-            signal = self.session.chunk(reading, now, blocked)
-        self._tell_hidden()
-        return signal
+    def read(self, chunk: Any, read: Reader, now: float) -> None:
+        """A chunk came. Whatever is wrong with it, or with how we read it, is no matter of the caller's."""
+        try:
+            self.chunk(read(chunk), chunk, now)
+        except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
+            self.amiss(now, exc)
 
-    def signal(self, signal: Signal, now: float) -> None:
-        """A chunk ended a freeze, or came too late for the watcher to have seen one begin."""
-        if signal is Signal.FROZE:
-            self._notice(now)
-            return
-        with self._monitor.lock:
-            unclaimed = self.session.thaw()
-            self.attribution.thawed(self.session)
-            frozen_s = self._uncounted(self.session.frozen_s)
-            thaw = thaw_of(self.session, shared=self._shared)
-            self._spans.add(span_of(thaw))
-        if unclaimed:
-            self._announce(thaw)
-        self._shared = False
-        self.recorder.frozen_for(self.labels, frozen_s)
-        self._call(self._monitor.settings.on_thaw, thaw)
+    def chunk(self, reading: Reading, chunk: Any, now: float) -> None:
+        """A chunk came that is more than one more of the same."""
+        session = self.session
+        if now - session.last_event >= self.attribution.long_s:
+            signal = self._long_wait(reading, now)
+        else:
+            signal = session.chunk(reading, now)
+        if session.unnamed:
+            session.name(read_model(chunk))
+        if signal is not None:
+            self._signal(signal, now)
+
+    def amiss(self, now: float, exc: Exception) -> None:
+        """Reading a chunk failed. It counts as one without output, whatever it was."""
+        trouble("chunk reader", exc)
+        self.session.chunk(NOTHING, now)
 
     def exhausted(self, now: float) -> None:
         """The stream ended by itself."""
@@ -112,20 +112,31 @@ class Tracker:
         """The wait ended with an exception."""
         self._finish(now, lambda: self.session.failed(outcome_of(exc), now), error_type_of(exc))
 
-    def left(self, now: float | None, *, cancelled: bool = False, wait: bool = True) -> None:
-        """The caller closed the stream between two chunks; or nobody saw when (`now` is None)."""
-        self._finish(now, lambda: self.session.left(now, cancelled=cancelled), None, wait=wait)
+    def closed(self, exc: BaseException | None) -> None:
+        """The caller closes the stream between two chunks, perhaps on his way out with an exception."""
+        if not self.session.waiting:
+            cancelled = exc is not None and not isinstance(exc, (Exception, GeneratorExit))
+            self.left(self._monitor.process.clock(), cancelled=cancelled)
+
+    def left(self, now: float | None, *, cancelled: bool = False) -> None:
+        """The stream is left unread from here; `now` is None if nobody saw when."""
+        self._finish(now, lambda: self.session.left(now, cancelled=cancelled), None)
 
     def dropped(self) -> None:
-        """The iterator is being collected as garbage: hand over, do nothing else."""
-        if not self.session.ended:
-            self._monitor.roster.abandon(self)
+        """The iterator is gone, most likely as garbage, perhaps in the middle of a wait: hand over, do nothing else."""
+        session, roster = self.session, self._monitor.roster
+        if not session.ended:
+            self._dropped_at = None if session.wait_from is None else roster.clock()
+            roster.abandon(self)
 
     # From the roster
 
     def check(self, now: float) -> float | None:
         """Notice a freeze that is due, look at the wire, count the time frozen; say when to look again."""
         session = self.session
+        quiet_until = self.attribution.nothing_until(session, now)
+        if quiet_until is not None:
+            return quiet_until
         with self._monitor.lock:
             look = self.attribution.look(session, now)
         self._tell_hidden()
@@ -133,8 +144,14 @@ class Tracker:
         return min((moment for moment in (look, crossing) if moment is not None), default=None)
 
     def abandoned(self) -> None:
-        """End a stream that was dropped; its last event is its end, whenever it was collected."""
-        self.left(None, wait=False)
+        """End a stream that was dropped: with its last event, whenever it was collected, or in the midst of a wait."""
+        now = self._dropped_at
+        self._finish(
+            now,
+            lambda: self.session.left(now, cancelled=now is not None),
+            None if now is None else GeneratorExit.__name__,
+            wait=False,
+        )
 
     def interrupted(self) -> None:
         """End a stream that the process leaves open at its exit."""
@@ -146,6 +163,32 @@ class Tracker:
         self.session.over()
 
     # Effects
+
+    def _long_wait(self, reading: Reading, now: float) -> Signal | None:
+        """A wait that was long enough to ask whose it was ended with a chunk."""
+        with self._monitor.lock:
+            spoke = reading.phase is not None or bool(reading.finishes)
+            blocked = self.attribution.waited(self.session, now, spoke=spoke)
+            signal = self.session.chunk(reading, now, blocked)
+        self._tell_hidden()
+        return signal
+
+    def _signal(self, signal: Signal, now: float) -> None:
+        """A chunk ended a freeze, or came too late for the watcher to have seen one begin."""
+        if signal is Signal.FROZE:
+            self._notice(now)
+            return
+        with self._monitor.lock:
+            unclaimed = self.session.thaw()
+            self.attribution.thawed(self.session)
+            frozen_s = self._uncounted(self.session.frozen_s)
+            thaw = thaw_of(self.session, shared=self._shared)
+            self._spans = keep(self._spans, span_of(thaw))
+        if unclaimed:
+            self._announce(thaw)
+        self._shared = False
+        self.recorder.frozen_for(self.labels, frozen_s)
+        self._call(self._monitor.settings.on_thaw, thaw)
 
     def _check_silence(self, now: float) -> float | None:
         session = self.session
@@ -201,7 +244,7 @@ class Tracker:
             with self._monitor.lock:
                 session.hidden += 1
                 to_the_end = session.ended and since + gap_s >= session.last_event - ROUNDING_S
-                self._spans.add(span_of(freeze, open=to_the_end))
+                self._spans = keep(self._spans, span_of(freeze, open=to_the_end))
             self.recorder.hid(self.labels)
             self._call(self._monitor.settings.on_freeze, freeze)
 
@@ -247,7 +290,7 @@ class Tracker:
         monitor, session, attribution = self._monitor, self.session, self.attribution
         self._tell_hidden()
         if session.frozen:  # no chunk ended it
-            self._spans.add(span_of(thaw_of(session, shared=self._shared), open=True))
+            self._spans = keep(self._spans, span_of(thaw_of(session, shared=self._shared), open=True))
         record = record_of(
             session,
             outcome,
@@ -255,7 +298,7 @@ class Tracker:
             wire_gap_s=attribution.wire_gap(session.max_gap),
             sees_blocks=attribution.sees_blocks,
             clock_jump_s=clock_jump(session.call, monitor.process.clock(), monitor.process.wall()),
-            spans=self._spans.in_order(),
+            spans=self._spans,
         )
         attribution.close()
         self.recorder.frozen_for(self.labels, self._uncounted(session.frozen_s))

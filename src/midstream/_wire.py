@@ -22,6 +22,7 @@ _LAST_DATA_RECV = struct.Struct("=I"), 52  # milliseconds
 _BYTES_RECEIVED = struct.Struct("=Q"), 128
 _DATA_SEGS_IN = struct.Struct("=I"), 152
 _SIZE = 160
+_TCP_INFO: int = getattr(socket, "TCP_INFO", 0)  # only asked on Linux
 
 
 class Sample(NamedTuple):
@@ -40,19 +41,18 @@ class Sample(NamedTuple):
 class WireClock:
     """Samples one connection until it is closed."""
 
-    __slots__ = ("_clock", "_option", "_socket")
+    __slots__ = ("_clock", "_socket")
 
     def __init__(self, connection: Any, clock: Callable[[], float]) -> None:
         self._socket = connection
         self._clock = clock
-        self._option: int = socket.TCP_INFO  # type: ignore[attr-defined,unused-ignore]  # only made on Linux
 
     def sample(self) -> Sample | None:
         """Ask the kernel. None once the connection is gone, or if it is not one that TCP knows of."""
         if self._socket is None:
             return None
         try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, self._option, _SIZE)
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _SIZE)
         except (OSError, ValueError, AttributeError, TypeError):
             info = b""
         if len(info) < _SIZE:

@@ -1,0 +1,110 @@
+"""Iterators of any make, followed step by step: what raises once may go on, and what is read twice at once may like it.
+
+The SDK's own streams are generators, and have a shorter way (`_streams`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from midstream._chunks import Reader
+from midstream._tracker import Tracker
+
+
+class Steps(Iterator[Any]):
+    """Yields what `source` yields. `hide` names chunks that are there only because we asked for them."""
+
+    __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        tracker: Tracker,
+        read: Reader,
+        clock: Callable[[], float],
+        hide: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self.source = source
+        self._next = source.__next__
+        self._tracker = tracker
+        self._session = tracker.session
+        self._read = read
+        self._clock = clock
+        self._hide = hide
+
+    def __iter__(self) -> Steps:
+        return self
+
+    def __next__(self) -> Any:
+        session, clock = self._session, self._clock
+        if session.wait_from is not None or session.ended:
+            return self._next()  # one more call than there are waits is not ours to time
+        while True:
+            session.wait_from = clock()
+            try:
+                chunk = self._next()
+            except StopIteration:
+                self._tracker.exhausted(clock())
+                raise
+            except BaseException as exc:
+                self._tracker.failed(exc, clock())
+                raise
+            self._tracker.read(chunk, self._read, clock())
+            if self._hide is None or not self._hide(chunk):
+                return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def __del__(self) -> None:
+        self._tracker.dropped()
+
+
+class AsyncSteps(AsyncIterator[Any]):
+    """The same for an async source. The source is awaited in the caller's own task, never in another."""
+
+    __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+
+    def __init__(
+        self,
+        source: AsyncIterator[Any],
+        tracker: Tracker,
+        read: Reader,
+        clock: Callable[[], float],
+        hide: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self.source = source
+        self._next = source.__anext__
+        self._tracker = tracker
+        self._session = tracker.session
+        self._read = read
+        self._clock = clock
+        self._hide = hide
+
+    def __aiter__(self) -> AsyncSteps:
+        return self
+
+    async def __anext__(self) -> Any:
+        session, clock = self._session, self._clock
+        if session.wait_from is not None or session.ended:
+            return await self._next()
+        while True:
+            session.wait_from = clock()
+            try:
+                chunk = await self._next()
+            except StopAsyncIteration:
+                self._tracker.exhausted(clock())
+                raise
+            except BaseException as exc:
+                self._tracker.failed(exc, clock())
+                raise
+            self._tracker.read(chunk, self._read, clock())
+            if self._hide is None or not self._hide(chunk):
+                return chunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def __del__(self) -> None:
+        self._tracker.dropped()
