@@ -7,7 +7,9 @@ import copy
 import gc
 import pickle
 import sys
+import threading
 import weakref
+from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -286,6 +288,53 @@ def test_event_loop_has_no_task_and_no_generator_of_ours() -> None:
     assert asyncio.run(dropped(client.sdk)) == theirs
     client.seen.flush()
     assert [record.outcome for record in client.seen.records] == ["left_early", "unread"]
+
+
+@pytest.mark.parametrize("make", ["sdk", "foreign"])
+@pytest.mark.parametrize("chunks", [1, 0], ids=["between two chunks", "in a wait"])
+def test_garbage_that_is_collected_while_our_lock_is_held_holds_nobody_up(make: str, chunks: int) -> None:
+    """The collector may run in the middle of our own work: what it closes then must not want our lock."""
+
+    async def forever() -> AsyncIterator[str]:
+        yield role()
+        await asyncio.get_running_loop().create_future()
+        yield DONE
+
+    async def begin(seen: list[Any]) -> Any:
+        if make == "sdk":
+            http = http_library()
+            transport = http.MockTransport(lambda _: http.Response(200, content=encoded(forever())))
+            sdk = AsyncOpenAI(api_key="none", http_client=http.AsyncClient(transport=transport))
+            seen.append(collect(sdk, clock=ManualClock()))
+            return await sdk.chat.completions.create(**ASK, stream=True)
+        seen.append(collect(None, clock=ManualClock()))
+        return seen[0].monitor(forever())
+
+    async def encoded(pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            yield piece.encode()
+
+    async def read() -> None:
+        stream = await begin(seen)
+        iterator = stream.__aiter__()
+        await iterator.__anext__()
+        if not chunks:
+            waiting = iterator.__anext__()
+            waiting.send(None)
+        (monitor,) = seen[0].process.monitors
+        with monitor.lock:
+            if not chunks:
+                waiting.close()
+                del waiting
+            del stream, iterator
+            gc.collect()
+
+    seen: list[Any] = []
+    thread = threading.Thread(target=lambda: asyncio.run(read()), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert (seen[0].record.outcome, seen[0].record.chunks) == ("left_early" if chunks else "cancelled", 1)
 
 
 @KINDS

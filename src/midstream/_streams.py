@@ -120,9 +120,6 @@ def _pass(
                 steady = None
             yield (chunk, chunk := None)[0]  # hands it over: while the caller has it, it is not kept here
             session.wait_from = asked = clock()
-    except GeneratorExit:
-        tracker.dropped()
-        raise
     except BaseException as exc:
         tracker.failed(exc, clock())
         raise
@@ -168,9 +165,6 @@ async def _apass(
                 steady = None
             yield (chunk, chunk := None)[0]  # hands it over: while the caller has it, it is not kept here
             session.wait_from = asked = clock()
-    except GeneratorExit:
-        tracker.dropped()
-        raise
     except BaseException as exc:
         tracker.failed(exc, clock())
         raise

@@ -109,7 +109,10 @@ class Tracker:
         self._finish(now, lambda: self.session.exhausted(now), None, answered=True)
 
     def failed(self, exc: BaseException, now: float) -> None:
-        """The wait ended with an exception."""
+        """The wait ended with an exception, or what waited is gone."""
+        if isinstance(exc, GeneratorExit):
+            self.dropped()  # raised by the garbage collector, at any moment and in any thread
+            return
         self._finish(now, lambda: self.session.failed(outcome_of(exc), now), error_type_of(exc))
 
     def closed(self, exc: BaseException | None) -> None:
