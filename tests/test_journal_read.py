@@ -177,7 +177,7 @@ def test_journal_of_a_newer_version_is_refused(path: Path) -> None:
     spoiled(path, f"PRAGMA user_version = {len(STEPS) + 1}")
 
     assert error_of(path) == (
-        f"{path} was written by a newer midstream (its version is 2, and this one knows 1); "
+        f"{path} was written by a newer midstream (its version is 3, and this one knows 2); "
         "update midstream, or choose another file"
     )
 

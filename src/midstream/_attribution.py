@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from midstream._heartbeat import BEAT_S, Heartbeat
+from midstream._heartbeat import BEAT_S, LATE_S, Heartbeat
 from midstream._session import CAUGHT_UP_S, Session
 from midstream._silence import FINENESS, FINEST_S, SHARP_S, SMALL, Silence
 from midstream._wire import Sample, WireClock
 
 LOOP_WAIT_S = 0.1
 """A wait on an event loop that is worth a look at its heartbeat, which costs no system call."""
+SETTLED_S = 0.1
+"""How long after a block or a standstill a chunk has nothing to do with it; twice what the observers allow for."""
 DEFAULT_CANDIDATE_S = 2.5
 
 
@@ -55,12 +57,13 @@ class Attribution:
     def undisturbed(self, now: float, interval: float) -> bool:
         """Whether an interval between two chunks of output, long as it was, holds no question: all waits were waits.
 
-        Takes no lock. Below half a freeze the connection is not asked, and no freeze can have been told.
+        Takes no lock. Below half a freeze the connection is not asked, and no freeze can have been told. A loop whose
+        heart beats says for the whole process that it does not stand still.
         """
         pulse = self._pulse
         if pulse is None or interval >= self.candidate_s:
             return False
-        return pulse.blocked_since(now) is None and self._stalled_since(now) is None
+        return now - pulse.beat <= BEAT_S + LATE_S and now - pulse.blocked_until > SETTLED_S
 
     def nothing_until(self, session: Session, now: float) -> float | None:
         """Until when there is nothing to look at, if output has just come and been waited for; else None. No lock."""

@@ -66,6 +66,7 @@ CREATE TABLE streams (
         "CREATE INDEX streams_by_start ON streams (started_at)",
         "CREATE TABLE dropped (at REAL NOT NULL, records INTEGER NOT NULL)",
     ),
+    ("ALTER TABLE streams ADD COLUMN freeze_after_s REAL",),
 )
 """The statements that bring a journal from each version to the next, from an empty file on. Only ever added to."""
 

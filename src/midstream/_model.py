@@ -220,6 +220,8 @@ class StreamRecord:
     span_id: str | None
     spans: tuple[FreezeSpan, ...] = ()
     """The freezes one by one, in the order in which they began, hidden ones too; of more than 64 the longest."""
+    freeze_after_s: float | None = None
+    """The silence in seconds from which a gap counted as a freeze. None: none did, or it is not known."""
 
 
 Hook: TypeAlias = Callable[[Freeze], object]

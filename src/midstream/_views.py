@@ -78,6 +78,7 @@ def record_of(
         trace_id=call.trace_id,
         span_id=call.span_id,
         spans=spans,
+        freeze_after_s=session.freeze_after_s,
     )
 
 
