@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -266,7 +268,26 @@ def test_a_cap_is_advised(capsys: pytest.CaptureFixture[str], journal: Path, tmp
     assert "<- advised" in out
     assert "Let at most " in out
     assert "--max-num-active-seqs " in out
+    assert out.splitlines()[-1].startswith(
+        f"Afterwards: midstream compare --journal {journal} --at WHEN-YOU-SET-IT"
+    )
     assert picture.read_bytes().startswith(b"<?xml")
+
+
+def test_the_comparison_afterwards_allows_the_price_that_was_named(
+    capsys: pytest.CaptureFixture[str], journal: Path
+) -> None:
+    """Beyond the 10 % that `midstream compare` allows by itself, it would call worse what was advised."""
+    asked = ("concurrency", "--journal", journal, "--pool", "16000", "--users", "24", *QUICK)
+    found = document(capsys, *asked)
+    chosen = next(one for one in found["curve"] if one["cap"] == found["advised"]["cap"])
+    tokens = [statistics.median(one["throughput_tokens_per_s"]) for one in (chosen, found["curve"][-1])]
+    price = math.ceil(100 * (1 - tokens[0] / tokens[1]))
+    assert price > 10
+    assert printed(capsys, *asked).splitlines()[-1] == (
+        f"Afterwards: midstream compare --journal {journal} --at WHEN-YOU-SET-IT --give-up {price}    "
+        "(its price here; without it, 10 % of the throughput may be lost)"
+    )
 
 
 def test_the_curve_is_there_for_scripts(capsys: pytest.CaptureFixture[str], journal: Path) -> None:
@@ -487,12 +508,15 @@ def test_an_empty_journal_is_not_blamed_on_options(
     assert "holds no streams yet" in told[1]
 
 
-def test_few_streams_are_not_enough_for_a_cap(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("streams", "missing"), [(20, "30 more are needed"), (49, "1 more is needed")])
+def test_few_streams_are_not_enough_for_a_cap(
+    streams: int, missing: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """How many more are needed is said."""
-    journal = journal_of(tmp_path / "streams.db", [a_record()] * 20)
+    journal = journal_of(tmp_path / "streams.db", [a_record()] * streams)
     assert refused(capsys, "concurrency", "--journal", journal, "--pool", "16000") == (
         3,
-        "20 streams with known lengths are too few to say how long ones meet; 30 more are needed",
+        f"{streams} streams with known lengths are too few to say how long ones meet; {missing}",
     )
 
 

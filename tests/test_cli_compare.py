@@ -72,7 +72,10 @@ def test_two_spans_may_be_named_and_turned_round(journal: Path, capsys: pytest.C
     """3 is for worse: a script need not read."""
     spans = ["--before", "2026-11-02..2026-11-03", "--after", "2026-11-03T00:00..2026-11-04"]
     assert compare("--journal", journal, *spans, "--where", "model=m") == 1
-    assert "there are no streams in the time from 2026-11-03T00:00 to 2026-11-04" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "midstream: there are no streams in the time from 2026-11-03T00:00 to 2026-11-04, those on the other side "
+        "began from 2026-11-02 00:00:00 to 2026-11-02 08:19:00; choose another time, or other streams\n"
+    )
 
     days = ["2026-11-01..2026-11-02", "2026-11-02..2026-11-03"]
     assert compare("--journal", journal, "--before", days[0], "--after", days[1], "--where", "model=m") == 0

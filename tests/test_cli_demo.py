@@ -6,11 +6,13 @@ import io
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,9 +83,15 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def done() -> subprocess.CompletedProcess[str]:
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the demo keeps its streams."""
+    return tmp_path_factory.mktemp("demo") / "streams.db"
+
+
+@pytest.fixture(scope="module")
+def done(journal: Path) -> subprocess.CompletedProcess[str]:
     """Run the whole demo once, fast, yet so that a busy machine does not add freezes of its own."""
-    with running("--speed", "4", env={**os.environ, **HOSTILE}) as process:
+    with running("--speed", "4", "--journal", str(journal), env={**os.environ, **HOSTILE}) as process:
         out, err = process.communicate(timeout=90)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
@@ -164,9 +172,59 @@ def test_before_and_after_stand_side_by_side(done: subprocess.CompletedProcess[s
     assert done.stdout.splitlines()[-1].startswith("Now yours: midstream probe URL tries your own server; ")
 
 
-@pytest.mark.parametrize(("end", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_nothing_outlives_it(end: signal.Signals, status: int) -> None:
-    """Ctrl-C in the middle ends it with 130 and no word; even if it is killed, server and users go."""
+def test_its_streams_are_there_for_the_other_commands(
+    done: subprocess.CompletedProcess[str], journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All sixteen, and the lines that it says to copy compare the eight before with the eight after."""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"midstream: {journal} holds 16 streams now; look at them with midstream report --journal "
+    )
+    report, compare = re.findall(r"with midstream ([^,]*)", last)
+    assert main(shlex.split(report)) == 0
+    assert main(shlex.split(compare)) in {
+        0,
+        4,
+    }  # with three that froze of eight it is too little data to tell
+    shown = capsys.readouterr().out
+    assert shown.startswith("16 streams begun from ")
+    assert re.search(r"^streams +8 +8 *$", shown, re.MULTILINE)
+    assert re.search(r"^streams that froze +\d\d % ", shown, re.MULTILINE)
+
+
+def test_a_journal_that_cannot_be_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody waits a minute to learn it."""
+    other = tmp_path / "notes.txt"
+    other.write_text("x" * 5000)
+    assert main(["demo", "--journal", str(tmp_path / "none" / "streams.db")]) == 1
+    assert main(["demo", "--journal", str(other)]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        f"midstream: there is no folder {tmp_path / 'none'} for {tmp_path / 'none' / 'streams.db'}; "
+        "make it, or name another file"
+    )
+    assert second.startswith(f"midstream: {other} is no")
+    assert other.read_text() == "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "word"),
+    [
+        (
+            signal.SIGINT,
+            130,
+            (
+                "midstream: interrupted; the emulated server and its 8 clients are stopped, and nothing of them is "
+                "left behind"
+            ),
+        ),
+        (signal.SIGKILL, -signal.SIGKILL, ""),
+    ],
+)
+def test_nothing_outlives_it(end: signal.Signals, status: int, word: str) -> None:
+    """Ctrl-C in the middle ends it with 130 and a word; even if it is killed, server and users go."""
     with running(start_new_session=True) as process:
         told(process, r"is a freeze")
         until(lambda: len(descendants(process.pid)) >= 10, timeout_s=30)
@@ -176,7 +234,7 @@ def test_nothing_outlives_it(end: signal.Signals, status: int) -> None:
         else:
             process.send_signal(end)
         out, said = process.communicate(timeout=20)
-    assert (process.returncode, out, said.strip()) == (status, "", "")
+    assert (process.returncode, out, said.strip()) == (status, "", word)
     until(lambda: not any(alive(pid) for pid in started))
 
 
@@ -193,6 +251,7 @@ def test_a_terminal_shows_every_stream_live_and_is_given_back() -> None:
         shown += read_all(terminal)
         assert process.wait(timeout=20) == 130
     os.close(terminal)
+    assert b"midstream: interrupted; the emulated server and its 8 clients are stopped" in shown
     for stream in range(1, 9):
         state = r"(FROZEN|silent|streaming|ended) +\d+ +(\d\.\d s ago)? +\d\.\d\d s +\d+ "
         assert re.search(rf"^ +{stream}  {state}", frozen[0], re.MULTILINE)
@@ -231,7 +290,7 @@ def test_help_shows_lines_to_copy(capsys: pytest.CaptureFixture[str]) -> None:
     """Each on a line of its own."""
     assert main(["demo", "--help"]) == 0
     examples = re.findall(r"^  midstream demo .*  \S", capsys.readouterr().out, re.MULTILINE)
-    assert len(examples) == 2
+    assert len(examples) == 3
 
 
 @pytest.mark.parametrize(

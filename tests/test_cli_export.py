@@ -225,8 +225,12 @@ def test_pipe_and_device_are_written_to_and_not_replaced(
             2,
             "'xml' is not one of 'csv', 'jsonl', 'parquet'",
         ),
-        (["--journal", "streams.db", "-o", "no/such/out.csv"], 1, "no/such/out.csv cannot be written: "),
-        (["--journal", "streams.db", "-o", "."], 1, ". cannot be written: Is a directory"),
+        (
+            ["--journal", "streams.db", "-o", "no/such/out.csv"],
+            1,
+            "there is no folder no/such; make it, or name another file than no/such/out.csv",
+        ),
+        (["--journal", "streams.db", "-o", "."], 1, "the file to write has no name; give it one"),
         (["--journal", "streams.db", "--since", "soon"], 2, "'soon' is no moment"),
     ],
 )

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +29,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from certificate import CERTIFICATE
 from midstream import StreamRecord
 from midstream._probe import Seen, Totals, base_urls, clean, enumerated, totals_of, verdict
 from midstream.cli import main
@@ -780,26 +781,6 @@ def test_https_to_a_server_without_tls_is_named(capsys: Printed) -> None:
         )
 
 
-CERTIFICATE = """
------BEGIN EC PRIVATE KEY-----
-MHcCAQEEIMpZOfZvpSy5ILEacm5JZ6HewliFG66frjiDL8nuKPGUoAoGCCqGSM49
-AwEHoUQDQgAEeM9huoRJBH7GsbGFfzPZ69FNMS92Dx2D1co0SS6SFzUrzlq/azZE
-Ea4wLOdHmy4l/GVTVaTv7MAy94yyJgD/rQ==
------END EC PRIVATE KEY-----
------BEGIN CERTIFICATE-----
-MIIBZzCCAQ2gAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
-c3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
-CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABHjPYbqESQR+xrGx
-hX8z2evRTTEvdg8dg9XKNEkukhc1K85av2s2RBGuMCznR5suJfxlU1Wk7+zAMveM
-siYA/62jTjBMMA8GA1UdEwEB/wQFMAMBAf8wGgYDVR0RBBMwEYcEfwAAAYIJbG9j
-YWxob3N0MB0GA1UdDgQWBBQoHV2tYMu5NilSYtov6/d2ZOO9VDAKBggqhkjOPQQD
-AgNIADBFAiEAqDJ3VDtqp9C16tJDLoEwLWFYlclaiyG8vRzsiPIjfzICIDj5UZu3
-Q9U0eZJh4YIPNJWe/0Nm/w4RTnqdZFdcl4Ra
------END CERTIFICATE-----
-"""
-"""Of 127.0.0.1, signed by itself, valid until 2120: for this test and for nothing else."""
-
-
 class Lists(BaseHTTPRequestHandler):
     """Lists one model and streams one answer, over whatever socket it is given."""
 
@@ -964,6 +945,58 @@ def test_silence_beyond_the_timeout_fails_the_stream(capsys: Printed) -> None:
             "With one stream at a time, look at what else the server was doing, and at the network."
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    "busy", [": ping\n\n", frame({"id": "x", "choices": []})], ids=["comments", "events"]
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_stream_that_is_only_kept_alive_is_given_up(busy: str, begun: bool, capsys: Printed) -> None:
+    """Bytes come all the time, so the client's own timeout never ends it; output comes never, or no more."""
+
+    async def pinging() -> AsyncIterator[str]:
+        if begun:
+            yield role() + text("a") + text("b")
+        while True:
+            yield busy
+            await asyncio.sleep(0.02)
+
+    sentence = (
+        "sent no output for 0.3 s, and kept the connection busy with comments or empty events; "
+        "see the server's log, or raise --timeout to wait longer"
+    )
+    answer = StreamingResponse(pinging(), media_type="text/event-stream")
+    if begun or "data" in busy:
+        words, lines = mid_stream(lambda _: answer, "--timeout", "0.3", capsys=capsys)
+        assert words[:2] == ["1", "cancelled"]
+        assert lines[0] == f"Stream 1: URL/v1 {sentence.replace('0.3', '#')}."
+    else:
+        with api(lambda _: answer) as (url, _):
+            assert failing(url, "-n", "1", "--timeout", "0.3", capsys=capsys) == f"{url}/v1 {sentence}"
+
+
+def test_headers_that_come_a_byte_at_a_time_are_not_waited_for(capsys: Printed) -> None:
+    """Each byte is in time, and the last one never comes."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def trickle() -> None:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                    while not over.wait(0.02):
+                        connection.sendall(b"a")
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        said = failing(url, "--timeout", "0.3", capsys=capsys)
+        over.set()
+        thread.join()
+    assert said == (
+        f"{url}/v1 did not answer within 0.3 s; see whether the server is overloaded, or raise --timeout"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1163,7 +1196,7 @@ def test_a_terminal_shows_the_streams_while_they_run() -> None:
     [
         (
             ["ftp://host"],
-            "Invalid value for URL: only http and https can be probed; write it like http://localhost:8000",
+            "Invalid value for URL: only http and https can be asked; write it like http://localhost:8000",
         ),
         (
             ["http://"],
@@ -1183,7 +1216,7 @@ def test_a_terminal_shows_the_streams_while_they_run() -> None:
         ),
         (
             ["http://host/v1?key=1"],
-            "Invalid value for URL: a base URL has no part after ? or #; leave it out",
+            "Invalid value for URL: an address has no part after ? or #; leave it out",
         ),
         (["host", "--timeout", "0"], "Invalid value for --timeout: 0.0 is not a positive number of seconds"),
         (
@@ -1234,6 +1267,15 @@ def test_help_teaches_with_two_examples(capsys: Printed) -> None:
                 "http://gpu-box.local",
                 "https://gpu-box.local/v1",
                 "https://gpu-box.local",
+            ],
+        ),
+        (
+            "llm.models.svc/v1",
+            [
+                "http://llm.models.svc/v1",
+                "http://llm.models.svc",
+                "https://llm.models.svc/v1",
+                "https://llm.models.svc",
             ],
         ),
         ("api.example.com", ["https://api.example.com/v1", "https://api.example.com"]),

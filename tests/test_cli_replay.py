@@ -210,7 +210,8 @@ def test_a_missing_extra_is_named(module: str, extra: str) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"midstream: this needs an extra that is not installed: pip install 'midstream[{extra}]'\n"
+        f"midstream: this needs an extra that is not installed: pip install 'midstream[{extra}]', or in a clone "
+        f"'.[{extra}]'\n"
     )
 
 

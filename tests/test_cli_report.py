@@ -152,7 +152,11 @@ def test_before_may_be_another_journal(keep: Keep, told: Told) -> None:
             ["--by", "tema"],
             "no stream has an attribute 'tema', there are team; --by takes model, server, operation or an attribute",
         ),
-        (["--html", "/dev/null/report.html"], "cannot write /dev/null/report.html: Not a directory"),
+        (["--html", ""], "the file to write has no name; give it one"),
+        (
+            ["--html", "/dev/null/report.html"],
+            "there is no folder /dev/null; make it, or name another file than /dev/null/report.html",
+        ),
         (
             ["--split-at", "2001-01-01"],
             "no stream began before 2001-01-01 00:00:00, where --split-at divides",
@@ -184,7 +188,7 @@ def test_a_page_that_cannot_take_its_place_leaves_nothing_behind(
     (place / "report.html").mkdir(parents=True)
     status, out, err = told("--journal", keep(ten()), "--html", place / "report.html")
     assert (status, out) == (1, "")
-    assert err == f"midstream: cannot write {place / 'report.html'}: Is a directory\n"
+    assert err == f"midstream: {place / 'report.html'} is a folder; name a file in it\n"
     assert [path.name for path in place.iterdir()] == ["report.html"]
 
 
@@ -224,4 +228,7 @@ def test_a_page_without_its_extra_says_what_to_install(
     monkeypatch.delitem(sys.modules, "midstream.report.page", raising=False)
     status, _, err = told("--journal", keep(ten()), "--html", tmp_path / "report.html")
     assert status == 1
-    assert err == "midstream: this needs an extra that is not installed: pip install 'midstream[report]'\n"
+    assert err == (
+        "midstream: this needs an extra that is not installed: pip install 'midstream[report]', or in a clone "
+        "'.[report]'\n"
+    )

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import promql_parser
 import pytest
 import yaml
 
@@ -65,6 +66,27 @@ def test_options_become_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert rule["annotations"]["runbook_url"] == "https://wiki.example/rb#streamfrozen"
 
 
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "",
+        'job="app"',
+        "job='app'",
+        'job=~"a|b", namespace!="x\\"y",',
+        '"service.name"!~"a.*"',
+        "job=`a`",
+    ],
+)
+def test_a_list_of_matchers_is_taken_as_prometheus_takes_it(
+    selector: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In every way in which they may be written."""
+    assert main(["rules", "--only", "StreamFrozen", "--selector", selector]) == 0
+    (group,) = yaml.safe_load(capsys.readouterr().out)["groups"][-1:]
+    assert f"stream_frozen{{{selector}}}" in group["rules"][0]["expr"] or not selector
+    promql_parser.parse(group["rules"][0]["expr"])
+
+
 def test_only_one_alert_brings_only_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
     """Recorded series included."""
     assert main(["rules", "--only", "StreamFreezeBudgetBurn"]) == 0
@@ -107,6 +129,21 @@ def test_a_file_and_an_option_add_up(tmp_path: Path, capsys: pytest.CaptureFixtu
             ["--set", "StreamFrozen.color=red"],
             "an alert has no color; it has enabled, for, keep_firing_for, severity",
         ),
+        (["-o", "."], "the file to write has no name; give it one\n"),
+        (["-o", "/dev"], "/dev is a folder; name a file in it\n"),
+        (
+            ["-o", "/dev/full"],
+            "/dev/full cannot be written: No space left on device; make room, or name another file\n",
+        ),
+        (["--config", "/dev"], "/dev is a folder; name a file in it\n"),
+        (
+            ["--selector", "job=app"],
+            'selector is job=app, which is no list of matchers such as job="app"; in a shell, put single quotes',
+        ),
+        (
+            ["--server-selector", '{a="b"}'],
+            'server_selector is {a="b"}, which is no list of matchers such as ',
+        ),
         (["--label", "team"], "'team' is not NAME=VALUE; write it as --label team=llm"),
         (
             ["--config", "/nowhere.yml"],
@@ -117,7 +154,10 @@ def test_a_file_and_an_option_add_up(tmp_path: Path, capsys: pytest.CaptureFixtu
             "7 is not a bucket of stream.max_gap; choose one of 0.05, 0.1, 0.25, 0.5, 1, 2, 5,",
         ),
         (["--only", "Nothing"], "there is no alert Nothing; there are SglangCapTooLow"),
-        (["-o", "/nowhere/rules.yml"], "/nowhere/rules.yml cannot be written: No such file or directory"),
+        (
+            ["-o", "/nowhere/rules.yml"],
+            "there is no folder /nowhere; make it, or name another file than /nowhere/rules.yml\n",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -218,6 +258,16 @@ def answering(body: str, status: int = 200) -> Iterator[str]:
     [
         ("<html>", 200, "cannot be asked: "),
         ("{}", 200, "does not answer as a Prometheus does; give the address of one"),
+        (
+            '{"status": "error", "error": "limit of 5 queries"}',
+            429,
+            "answers 429 to a query (limit of 5 queries); is it a Prometheus, and is the path right?",
+        ),
+        (
+            '{"status": "error", "error": "1:25: parse error"}',
+            400,
+            "cannot evaluate a query of the rules (1:25: parse error); see the settings that are in it",
+        ),
         ("", 404, "answers 404 to a query; is it a Prometheus, and is the path right?"),
     ],
 )
@@ -241,6 +291,50 @@ def test_the_check_ends_as_its_findings(
     with answering(json.dumps({"data": {"result": result}})) as url:
         assert main(["rules", "--check", url]) == status
     assert line in capsys.readouterr().out
+
+
+RUNBOOK = ("--runbook-url", "https://wiki.example/rb")
+RELATIVE = (
+    "midstream: the alerts link to docs/runbook.md, which opens nowhere; "
+    "say with --runbook-url URL where your copy of docs/runbook.md is\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            RUNBOOK,
+            "wrote 33 alerts to {}; name it under rule_files in prometheus.yml, and reload Prometheus\n",
+        ),
+        ((*RUNBOOK, "--format", "operator"), "wrote 33 alerts to {0}; apply it: kubectl apply -f {0}\n"),
+        (
+            (*RUNBOOK, "--format", "grafana", "--only", "StreamFrozen"),
+            "wrote 1 alert to {}; put it into provisioning/alerting of Grafana, and restart Grafana\n",
+        ),
+        (
+            ("--settings",),
+            "wrote every setting to {0}; change what you like: midstream rules --config {0}\n",
+        ),
+    ],
+)
+def test_a_file_that_was_written_is_named_with_what_to_do_with_it(
+    options: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error, so that a pipe gets rules only."""
+    file = tmp_path / "rules.yml"
+    assert main(["rules", *options, "-o", str(file)]) == 0
+    assert capsys.readouterr() == ("", f"midstream: {said.format(file)}")
+
+
+def test_links_that_open_nowhere_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At three in the morning it is too late to learn it."""
+    assert main(["rules", "-o", str(tmp_path / "rules.yml")]) == 0
+    assert capsys.readouterr().err.endswith(f"and reload Prometheus\n{RELATIVE}")
+    assert main(["rules", "--only", "StreamFrozen"]) == 0
+    assert capsys.readouterr().err == RELATIVE
+    assert main(["rules", "--only", "StreamFrozen", *RUNBOOK]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_promtool_accepts_what_is_committed() -> None:

@@ -185,6 +185,44 @@ def test_other_namings_are_other_dashboards(capsys: pytest.CaptureFixture[str]) 
     )
 
 
+def test_files_that_were_written_are_named_with_what_to_do_with_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error; a file where the folder should be is not touched."""
+    then = (
+        "import them in Grafana under Dashboards, New, Import, or name the folder in a provider in "
+        "provisioning/dashboards"
+    )
+    folder = tmp_path / "dashboards"
+    assert main(["dashboard", "overview", "engine", "-o", str(folder)]) == 0
+    assert capsys.readouterr() == ("", f"midstream: wrote overview.json, engine.json to {folder}; {then}\n")
+    assert sorted(file.name for file in folder.iterdir()) == ["engine.json", "overview.json"]
+    file = folder / "engine.json"
+    assert main(["dashboard", "-o", str(file)]) == 1
+    assert capsys.readouterr().err == (
+        f"midstream: {file} is no folder, and the dashboards need one; name another\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("overview", "Gap past 5 s"),
+        ("overview", "Streams with a gap past 5 s"),
+        ("streams", "Streams with a gap past 5 s"),
+    ],
+)
+def test_a_panel_that_counts_by_five_seconds_says_so_in_its_title(name: str, title: str) -> None:
+    """Whatever freezes are elsewhere on the dashboard: those follow freeze_after_s."""
+    counting = [
+        panel["title"]
+        for panel in panels(name)
+        if any(re.search(r'le=~"5\|5\.0"', target["expr"]) for target in panel["targets"])
+    ]
+    assert title in counting
+    assert [other for other in counting if "past 5 s" not in other] == []
+
+
 def test_the_page_is_served_until_interrupted() -> None:
     """And says where; ctrl-C is no failure but an interruption."""
     command = [sys.executable, "-c", "import sys; from midstream.cli import main; sys.exit(main())"]
@@ -213,7 +251,7 @@ def test_the_page_is_served_until_interrupted() -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        (True, "it answers 404 to a query; is the path right?"),
+        (True, "it answers 404 to a query (no such tenant); is the path right?"),
         (False, "nothing listens at http://127.0.0.1:"),
     ],
 )
@@ -225,7 +263,7 @@ def test_a_prometheus_that_does_not_answer_is_warned_of_once(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    with serving(Served("", 404)) as behind, socket.socket() as taken:
+    with serving(Served("no such tenant", 404)) as behind, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupt)
         url = behind.url if there else f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -131,6 +131,36 @@ def test_the_programs_of_a_page_run(page: Path, running: dict[Path, subprocess.P
     assert ours == []
 
 
+CONFIGURATION = ROOT / "docs" / "configuration.md"
+SNIPPETS = [fence for fence in fences(CONFIGURATION) if fence.language == "python"]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: f"line {snippet.line}")
+def test_a_snippet_of_the_configuration_runs_alone(snippet: Fence, tmp_path: Path) -> None:
+    """Whoever looks something up there copies one of them, and not the page."""
+    path = tmp_path / "snippet.py"
+    path.write_text("\n".join(snippet.lines))
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MIDSTREAM_", "OTEL_"))
+    }
+    with WireServer(ANSWER) as server:
+        ran = subprocess.run(
+            [sys.executable, "-W", "error", "-c", RUN, str(path)],
+            cwd=tmp_path,
+            env={
+                **clean,
+                "OPENAI_BASE_URL": server.base_url,
+                "OPENAI_API_KEY": "none",
+                "OTEL_EXPORTER_PROMETHEUS_PORT": "0",
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
+
+
 def test_the_readme_needs_six_lines() -> None:
     """The first program of the README is as short as it says."""
     first = next(fence for fence in fences(README) if fence.language == "python")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
+from certificate import CERTIFICATE
 from metrics_pages import SGLANG, Served, serving, vllm
 from midstream.sources.address import shown, url_of
 from midstream.sources.http import Getter
@@ -69,11 +73,24 @@ def test_an_address_may_be_written_in_short(written: str, asked: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "a b", "ftp://h", "http://h:99999", "http://h?x=1", "http://", "h:0", "http://[::1"]
+    "written",
+    [
+        "",
+        "a b",
+        "ftp://h",
+        "http://h:99999",
+        "http://h?x=1",
+        "http://",
+        "h:0",
+        "http://[::1",
+        "http://ü.example",
+    ],
 )
 def test_what_is_no_address_is_refused(written: str) -> None:
     """With the remedy."""
-    with pytest.raises(ValueError, match=r"write it like http://localhost:8000|leave it out"):
+    with pytest.raises(
+        ValueError, match=r"write it like http://localhost:8000|leave it out|in its xn-- form"
+    ):
         url_of(written)
 
 
@@ -133,6 +150,41 @@ def test_a_body_that_breaks_off_is_one_sentence() -> None:
     cut = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 99999999\r\n\r\nx 1\n"
     with listening(cut) as server:
         assert "hangs up without an answer in HTTP" in failure(server)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_headers_that_trickle_for_ever_have_an_end(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte at a time, each of them well within the timeout; encrypted or not."""
+    over = threading.Event()
+    certificate = tmp_path / "certificate.pem"
+    certificate.write_text(CERTIFICATE)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def trickle() -> None:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                if scheme == "https":
+                    connection = context.wrap_socket(connection, server_side=True)
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                    while not over.wait(0.01):
+                        connection.sendall(b"a")
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        said = failure(f"{scheme}://127.0.0.1:{server.getsockname()[1]}")
+        took = time.monotonic() - began
+        over.set()
+        thread.join()
+    assert "did not answer within 0.3 s" in said
+    assert took < 10
 
 
 @pytest.mark.parametrize("piece", [b"x" * 70_000, b"#\n"], ids=["much", "next to nothing"])
@@ -209,10 +261,17 @@ def test_an_engine_that_restarted_is_still_itself() -> None:
         (
             400,
             {"status": "error", "error": "1:2: parse error"},
-            "cannot evaluate the query (1:2: parse error)",
+            "cannot evaluate the query (1:2: parse error); see what is said with --where and --by",
         ),
-        (503, "busy", "answers 503: it is too busy"),
-        (500, "oops", "answers 500; see its log"),
+        (
+            400,
+            "the query is \x1b[31mtoo long",
+            "cannot evaluate the query (the query is too long); a shorter",
+        ),
+        (400, "<html>no", "cannot evaluate the query; a shorter span of time"),
+        (400, {"status": "error", "error": ["odd"]}, "cannot evaluate the query; a shorter span of time"),
+        (503, "busy", "answers 503 (busy): it is too busy"),
+        (500, "oops", "answers 500 (oops); see its log"),
         (200, "<html>", "does not answer as a Prometheus does"),
         (200, {"status": "success", "data": 3}, "does not answer as a Prometheus does"),
         (200, {"status": "success", "data": []}, "has no metric of midstream in this time"),
@@ -239,6 +298,27 @@ def test_what_an_api_refuses_is_one_sentence(status: int, body: object, said: st
     assert SECRET not in str(failed.value)
     assert served.asked[0][0].startswith("/prom/api/v1/label/__name__/values?")
     assert served.asked[0][1]["X-Key"] == SECRET
+
+
+def test_data_stay_as_they_are_whatever_was_sent() -> None:
+    """A tenant may be called as a label's value is."""
+    with serving(Served(vllm())) as served, Getter({"X-Scope-OrgID": "running"}) as getter:
+        assert getter.get(f"{served.url}/metrics").text == vllm()
+
+
+def test_a_key_that_the_server_repeats_is_not_shown() -> None:
+    """Some say what they did not like."""
+    said = f"malformed header: Authorization: Bearer {SECRET}, or just {SECRET}"
+    with (
+        serving(Served(said, 400)) as served,
+        PrometheusSource(served.url, headers={"Authorization": f"Bearer {SECRET}", "X": "a"}) as source,
+        pytest.raises(PrometheusError) as failed,
+    ):
+        source.fleet(0, 1000)
+    assert "cannot evaluate the query (malformed header: Authorization: ***, or just ***); " in str(
+        failed.value
+    )
+    assert SECRET in served.asked[0][1]["Authorization"]
 
 
 def test_names_of_every_translation_are_found() -> None:

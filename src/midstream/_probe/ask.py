@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from midstream._probe.address import shown
 from midstream._probe.plan import Api, Plan
 from midstream._probe.refusal import Refusal
+from midstream.sources.address import shown
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream

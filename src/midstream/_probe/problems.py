@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from json import JSONDecodeError
 
 from midstream._model import Outcome, StreamRecord
-from midstream._probe.address import host_of, origin, shown
+from midstream._probe.patience import NoOutputError
 from midstream._probe.refusal import is_web_page
 from midstream._shown import clean
+from midstream.sources.address import host_of, origin, shown
 
 _TIMEOUTS = {"APITimeoutError", "TimeoutException", "TimeoutError"}
 _TRANSPORT = {"APIConnectionError", "TransportError", "ConnectionError"}
@@ -65,6 +66,11 @@ def broken(exc: BaseException, url: str, timeout_s: float, secret: str | None) -
     """Say why a stream that had begun failed; None if this exception means something else."""
     causes = tuple(_causes(exc))
     where = shown(url)
+    if isinstance(exc, NoOutputError):
+        return (
+            f"{where} sent no output for {timeout_s:g} s, and kept the connection busy with comments or empty events; "
+            "see the server's log, or raise --timeout to wait longer"
+        )
     if _is(causes, _TIMEOUTS):
         return f"{where} sent nothing for {timeout_s:g} s while streaming; raise --timeout to wait longer"
     if _is(causes, _TRANSPORT):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from midstream._probe.address import shown
 from midstream._probe.refusal import Refusal
 from midstream._shown import clean
+from midstream.sources.address import shown
 
 if TYPE_CHECKING:
     from midstream._probe.ask import Ask

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from openai import APIStatusError, AsyncOpenAI
 
 from midstream import StreamRecord, monitor
-from midstream._probe.address import shown
 from midstream._probe.ask import Ask, first_ask, send
+from midstream._probe.patience import GRACE_S, read_out
 from midstream._probe.plan import Api, Plan, ProbeError
 from midstream._probe.problems import broken, unfinished, unreachable
 from midstream._probe.refusal import refusal_of
@@ -22,6 +22,7 @@ from midstream._probe.refused import refused
 from midstream._probe.server import Server, open_client
 from midstream._probe.summary import Seen
 from midstream._settings import DISABLED, disabled
+from midstream.sources.address import shown
 
 if TYPE_CHECKING:
     from midstream._probe.ask import Stream
@@ -116,7 +117,10 @@ class Probe:
         while True:
             ask = self.ask
             try:
-                answer = await send(self._watched(client, worker, ask.base_url), ask)
+                # The client's own timeout begins anew with each byte of the headers.
+                answer = await asyncio.wait_for(
+                    send(self._watched(client, worker, ask.base_url), ask), self.plan.timeout_s + GRACE_S
+                )
             except APIStatusError as exc:
                 problem = self._refused(exc, ask)
                 if problem is not None:
@@ -159,8 +163,7 @@ class Probe:
     async def _read(self, answer: Stream) -> str | None:
         try:
             async with answer:
-                async for _ in answer:
-                    pass
+                await read_out(answer, self.plan.timeout_s)
         except Exception as exc:
             problem = broken(exc, self.ask.base_url, self.plan.timeout_s, self.plan.key)
             if problem is None:

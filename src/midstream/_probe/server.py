@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Sequence
@@ -11,11 +12,12 @@ from urllib.parse import urlsplit
 
 from openai import APIStatusError, AsyncOpenAI, Timeout
 
-from midstream._probe.address import host_of, origin, shown
+from midstream._probe.patience import GRACE_S
 from midstream._probe.plan import Plan, ProbeError
 from midstream._probe.problems import is_untrusted, unreachable
 from midstream._probe.refusal import Refusal, Response, refusal_of
 from midstream._probe.refused import unlisted
+from midstream.sources.address import host_of, origin, shown
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -68,7 +70,8 @@ async def _find(client: AsyncOpenAI, plan: Plan) -> Server:
         if origin(url) in silent:
             continue
         try:
-            found, answer = await _list_models(client, url)
+            # The client's own timeout begins anew with each byte.
+            found, answer = await asyncio.wait_for(_list_models(client, url), plan.timeout_s + GRACE_S)
         except Exception as exc:
             why = unreachable(exc, url, plan.timeout_s)
             if why is None:

@@ -51,7 +51,7 @@ def fleet_limit_verdict(limit: FleetLimit) -> str:
     if bounds.more:
         return (
             f"Which limit cuts {cut} of answers cannot be told from {bounds.answers:,} answers: about "
-            f"{rounded(bounds.more)} more are needed; {known}."
+            f"{rounded(bounds.more)} more {'is' if bounds.more == 1 else 'are'} needed; {known}."
         )
     if bounds.cut_off_share > bounds.cut / 2:
         return (

@@ -47,7 +47,8 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
     if why.stops_at is None:
         everything = needed(why.cut, confidence=why.confidence)
         return (
-            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {rounded(why.more)} more are needed"
+            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {rounded(why.more)} more "
+            f"{'is' if why.more == 1 else 'are'} needed"
             f"{_sooner(advice, everything)}.{known}{_instead(advice, why)}"
         )
     limits = [answer.tokens for answer in advice.lengths.answers if answer.cause == "limit"]

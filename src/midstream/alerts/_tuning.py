@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,9 @@ class Tuning:
 
 
 _DURATIONS = {"window", "rising_window", "baseline", "limit_window", "silence", "kv_window"}
+_SELECTORS = {"selector", "server_selector"}
+_MATCHER = r"""("[^"\n]+"|[a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*("(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'|`[^`]*`)"""
+_MATCHERS = re.compile(rf"\s*({_MATCHER}\s*(,\s*{_MATCHER}\s*)*,?\s*)?")
 _NOT_ABOVE_ONE = {"kv_low", "limit_used_p99"}
 
 
@@ -124,6 +128,10 @@ def _check(name: str, value: Any) -> None:
             for part, duration in (("for", override.hold), ("keep_firing_for", override.keep)):
                 if duration is not None:
                     _duration(f"{alert}.{part}", duration)
+    elif name in _SELECTORS and not _MATCHERS.fullmatch(value):
+        raise TuningError(
+            f'{name} is {value}, which is no list of matchers such as job="app"; in a shell, put single quotes around it'
+        )
     elif name in ("by", "server_by") and not value:
         raise TuningError(f"{name} is empty; name at least one label, such as job")
 

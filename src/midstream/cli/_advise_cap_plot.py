@@ -6,7 +6,7 @@ from pathlib import Path
 
 from midstream.advice.cap_search import Measure
 from midstream.advice.cap_verdict import CapAdvice
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, installing, unwritten
 
 
 def plot_search(file: Path, advice: CapAdvice) -> None:
@@ -14,7 +14,7 @@ def plot_search(file: Path, advice: CapAdvice) -> None:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only plots need it
     except ModuleNotFoundError:
-        raise CliError("plots need matplotlib: pip install 'midstream[lab]'") from None
+        raise CliError(f"plots need matplotlib: {installing('lab')}") from None
     scene, found = advice.scene, advice.found
     places = [scene.most_at_once if trial.cap is None else trial.cap for trial in found.trials]
     figure = Figure(figsize=(8, 7), layout="constrained")
@@ -66,4 +66,4 @@ def plot_search(file: Path, advice: CapAdvice) -> None:
     try:
         figure.savefig(file, dpi=120)
     except OSError as error:
-        raise CliError(f"cannot write {file}: {error.strerror}") from error
+        raise unwritten(file, error) from error

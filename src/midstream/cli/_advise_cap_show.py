@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from midstream.advice.cap_search import LEVERS, Measure, Trial
+from midstream.advice.cap_search import LEVERS, Measure, Search, Trial
 from midstream.advice.cap_verdict import CapAdvice, cap_verdict, goal_text
+from midstream.advice.compare import Goal
 from midstream.advice.engines import flags_for
 from midstream.advice.situation import Situation
 from midstream.lab.admission import ENGINES
@@ -16,8 +20,8 @@ from midstream.lab.admission import ENGINES
 _BAR = 16
 
 
-def show(console: Console, advice: CapAdvice) -> None:
-    """Print everything."""
+def show(console: Console, advice: CapAdvice, journal: Path) -> None:
+    """Print everything; `journal` is where the streams came from, and those after the change will go."""
     _show_basis(console, advice)
     console.print()
     console.print(_curve(advice))
@@ -42,6 +46,20 @@ def show(console: Console, advice: CapAdvice) -> None:
         for flag in flags_for(scene.engine, Situation(cap=chosen.cap)).flags:
             if str(chosen.cap) in flag.text:
                 console.print(f"  {flag.text}    {flag.why}", soft_wrap=True)
+        console.print(f"Afterwards: {comparing(advice.found, chosen, journal)}", soft_wrap=True)
+
+
+def comparing(found: Search, chosen: Trial, journal: Path) -> str:
+    """Return the command that tells whether the cap did good, at no more than the price that the simulation names."""
+    free = found.trials[-1].all("throughput")
+    price = math.ceil(100 * max(0.0, 1 - chosen.all("throughput") / free)) if free else 0
+    command = f"midstream compare --journal {shlex.quote(str(journal))} --at WHEN-YOU-SET-IT"
+    if price <= 100 * Goal().give_up:
+        return command
+    usual = f"{100 * Goal().give_up:g} %"
+    return (
+        f"{command} --give-up {price}    (its price here; without it, {usual} of the throughput may be lost)"
+    )
 
 
 def _show_basis(console: Console, advice: CapAdvice) -> None:

@@ -53,6 +53,7 @@ from midstream.cli._simulate_plan import FitOption, read_hardware
 from midstream.cli._simulate_plot import ENDINGS
 from midstream.lab.hardware import PROFILES
 from midstream.report.threshold import threshold_of
+from midstream.sources.select import journal_path
 from midstream.sources.server import ServerView
 
 USUAL_S = 5.0
@@ -134,21 +135,24 @@ def concurrency(
     (never), one that the average fills (average), and the one that meets your goal in a simulation of the engine with
     the logged lengths. Exit status: 0 advice, 1 failed, 2 wrong usage, 3 not enough data, or no cap meets the goal.
 
+    It takes 50 streams: `midstream demo --speed 10 --journal streams.db`, four times, makes as many to try this on,
+    and `midstream serve --port 8000` is a server.
+
     \u0008
     The size of the KV cache from the server itself:
       midstream advise concurrency --journal streams.db --server localhost:8000
 
     \u0008
-    From the start-up log, with two goals and a picture:
-      midstream advise concurrency --log vllm.log --goal p99-gap=2s --goal throughput-given-up=20% --plot cap.png
+    From the log of its start, `vllm serve ... 2>&1 | tee vllm.log`, with another goal and a picture:
+      midstream advise concurrency --journal streams.db --log vllm.log --goal p99-gap=2s --plot cap.png
 
     \u0008
     A fleet, from its metrics, without a simulation, which needs single lengths:
       midstream advise concurrency --prometheus localhost:9090 --pool 30240
 
     \u0008
-    Before there is a server, from the model and the memory that is left:
-      midstream advise concurrency --model-config config.json --memory 4.2GiB --users 40
+    Before there is a server, from the config.json in the model's folder and the memory that is left:
+      midstream advise concurrency --journal streams.db --model-config config.json --memory 4.2GiB --users 40
     """
     goals = [_goal(text) for text in goal or ["freeze-share=1%"]]
     check_plot(plot, ENDINGS)
@@ -191,10 +195,11 @@ def concurrency(
         load = load_of(records)
     except LoadError as error:
         raise CliError(str(error)) from error
-    if len(load.requests) < FEW:
+    missing = FEW - len(load.requests)
+    if missing > 0:
         sys.stderr.write(
             f"midstream: {len(load.requests)} streams with known lengths are too few to say how long ones meet; "
-            f"{FEW - len(load.requests)} more are needed\n"
+            f"{missing} more {'is' if missing == 1 else 'are'} needed\n"
         )
         return NOT_ENOUGH
     check_size(size, load)
@@ -214,7 +219,11 @@ def concurrency(
         json.dump(document(advised), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        show(Console(highlight=False, markup=False, emoji=False, width=_width()), advised)
+        show(
+            Console(highlight=False, markup=False, emoji=False, width=_width()),
+            advised,
+            journal_path(journal),
+        )
     return 0 if found.chosen is not None else NOT_ENOUGH
 
 

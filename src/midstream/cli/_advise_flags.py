@@ -112,8 +112,9 @@ def flags(
       midstream advise flags --engine vllm --engine-version 0.31 --cap 12
 
     \u0008
-    From the journal and the server itself:
-      midstream advise flags --server localhost:30000 --journal streams.db
+    From the journal and the server itself, here those of the demo and of `midstream serve --port 8000`:
+      midstream demo --journal streams.db
+      midstream advise flags --server localhost:8000 --journal streams.db
 
     \u0008
     For an API that you do not run, a cap in the client:

@@ -9,7 +9,7 @@ from typing import Any
 from midstream.advice.limits import LimitAdvice
 from midstream.advice.survival import Quantile
 from midstream.advice.words import percent
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, installing, unwritten
 
 _MOST = 4
 
@@ -19,7 +19,7 @@ def plot_limits(file: Path, advised: Sequence[LimitAdvice]) -> None:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only plots need it
     except ModuleNotFoundError:
-        raise CliError("plots need matplotlib: pip install 'midstream[lab]'") from None
+        raise CliError(f"plots need matplotlib: {installing('lab')}") from None
     shown = advised[:_MOST]
     figure = Figure(figsize=(8, 1 + 3.5 * len(shown)), layout="constrained")
     for axes, advice in zip(figure.subplots(len(shown), 1, squeeze=False)[:, 0], shown, strict=True):
@@ -27,7 +27,7 @@ def plot_limits(file: Path, advised: Sequence[LimitAdvice]) -> None:
     try:
         figure.savefig(file, dpi=120)
     except OSError as error:
-        raise CliError(f"cannot write {file}: {error.strerror}") from error
+        raise unwritten(file, error) from error
 
 
 def _draw(axes: Any, advice: LimitAdvice) -> None:

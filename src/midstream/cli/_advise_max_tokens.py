@@ -76,6 +76,9 @@ def max_tokens(
     than it is, not as it stands: otherwise a limit that is too low would confirm itself. Exit status: 0 advice, 1
     failed, 2 wrong usage, 3 not enough data for any limit.
 
+    `midstream demo --journal streams.db` makes a journal to try this on; its 16 answers are too few for a limit, and
+    you see how that is said.
+
     \u0008
     From the journal of the last week, at most one answer in a thousand cut:
       midstream advise max-tokens --journal streams.db --since 7d
@@ -86,7 +89,7 @@ def max_tokens(
 
     \u0008
     One model, one in a hundred, and what 2,048 would cut, with a picture:
-      midstream advise max-tokens --where model=big --cut 1% --limit 2048 --plot lengths.png
+      midstream advise max-tokens --journal streams.db --where model=demo --cut 1% --limit 2048 --plot lengths.png
     """
     share = parse_share(cut, "--cut")
     check_plot(plot, ENDINGS)

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, unread
 
 NOT_ENOUGH = 3
 """The exit status of a command whose data are too few for an answer."""
@@ -46,10 +46,8 @@ def read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             read = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise CliError(f"there is no file {path}; check the path") from None
     except OSError as error:
-        raise CliError(f"{path} cannot be read: {error.strerror}") from error
+        raise unread(path, error) from error
     if len(read) > MOST_BYTES:
         raise CliError(
             f"{path} is larger than {MOST_BYTES >> 20} MiB; give the part from the server's start on"
@@ -61,3 +59,5 @@ def check_plot(plot: Path | None, endings: Sequence[str]) -> None:
     """Raise BadParameter for a file that cannot be drawn into."""
     if plot is not None and plot.suffix not in endings:
         raise typer.BadParameter(f"{plot} must end in {' or '.join(endings)}.", param_hint="--plot")
+    if plot is not None and not plot.parent.is_dir():  # known before the work, and not after it
+        raise CliError(f"there is no folder {plot.parent}; make it, or name another file than {plot}")

@@ -181,7 +181,7 @@ class PoolChoice:
         try:
             config = json.loads(read_text(path))
         except ValueError as error:
-            raise CliError(f"{path} is not JSON: {error}") from error
+            raise CliError(f"{path} is not JSON ({error}); is it the model's config.json?") from error
         except RecursionError:
             raise CliError(f"{path} is nested too deeply; is it the model's config.json?") from None
         if not isinstance(config, dict):

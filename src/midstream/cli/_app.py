@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from midstream.cli._plain_help import PlainCommand
+
 if TYPE_CHECKING:
     from midstream.cli import Command
 
@@ -33,7 +35,7 @@ def run(commands: Mapping[str, Command], argv: Sequence[str]) -> int:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name, short_help=command.help)
         else:
-            app.command(name, short_help=command.help)(found)
+            app.command(name, cls=PlainCommand, short_help=command.help)(found)
     try:
         status = typer.main.get_command(app).main(
             list(argv) or ["--help"], "midstream", standalone_mode=False

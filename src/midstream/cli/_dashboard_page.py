@@ -53,7 +53,8 @@ class Page(ThreadingHTTPServer):
         with Getter(headers_of(None, PROMETHEUS_TOKEN), timeout_s) as getter:
             answer = getter.get(f"{self._url}/api/v1/{way}", data)
         if answer.status != 200:
-            raise UnreachableError(f"it answers {answer.status} to a query; is the path right?")
+            because = f" ({answer.complaint})" if answer.complaint else ""
+            raise UnreachableError(f"it answers {answer.status} to a query{because}; is the path right?")
         return answer.text.encode()
 
 

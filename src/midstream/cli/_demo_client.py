@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TypeAlias
 
 from openai import DefaultHttpxClient, OpenAI
@@ -30,6 +31,7 @@ class Job:
     answer_tokens: int
     limit: int
     freeze_after_s: float
+    journal: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def _play(job: Job, connection: Connection, line: Line) -> None:
             on_freeze=lambda freeze: line.tell(Froze(freeze)),
             on_thaw=lambda freeze: line.tell(Thawed(freeze)),
             on_end=line.tell,
+            journal=job.journal,
         )
         client.models.list()  # what only a first call takes is over before the clock starts
         line.tell(Ready())

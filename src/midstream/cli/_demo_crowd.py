@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TypeAlias, cast
 
 from midstream import OpenStream, Outcome, StreamRecord
@@ -55,6 +56,10 @@ def crowd() -> Iterator[Members]:
                 members.processes.append(process)
                 members.lines.append(mine)
         yield members
+        for line in members.lines:
+            line.close()
+        for started in members.processes:
+            started.join(PATIENCE_S)  # what a journal still waits for is written at the end of its process
     finally:
         for line in members.lines:
             line.close()
@@ -80,8 +85,9 @@ def _undisturbed() -> Iterator[None]:
 class Load:
     """One act's load, followed with what midstream gives to everyone: its hooks, its list of open streams."""
 
-    def __init__(self, act: Act, say: Say) -> None:
+    def __init__(self, act: Act, say: Say, journal: Path | None = None) -> None:
         self.act = act
+        self._journal = journal
         self.lasts_s = act.lasts_s
         self.users = [User(number, act.freeze_after_s) for number in range(1, len(ANSWERS) + 1)]
         self._say = say
@@ -104,7 +110,9 @@ class Load:
     def run(self, members: Members, base_url: str) -> None:
         """Let every user ask, and read what they tell until all have their record. Raises CliError if one fails."""
         for line, tokens in zip(members.lines, ANSWERS, strict=True):
-            line.send(Job(base_url, MODEL, PROMPT_TOKENS, tokens, LIMIT, self.act.freeze_after_s))
+            line.send(
+                Job(base_url, MODEL, PROMPT_TOKENS, tokens, LIMIT, self.act.freeze_after_s, self._journal)
+            )
         ready = 0
         for _, told in self._listen(members):
             ready += isinstance(told, Ready)

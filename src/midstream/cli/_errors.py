@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeGuard
 
@@ -13,6 +14,7 @@ _EXTRAS: Mapping[str, str] = MappingProxyType(
         "typer": "cli",
         "rich": "cli",
         "yaml": "cli",
+        "requests": "cli",
         "pyarrow": "parquet",
         "jinja2": "report",
         "plotly": "report",
@@ -35,19 +37,51 @@ class CliError(Exception):
     """A failure that the user can act on; its message is the sentence that is printed."""
 
 
+def unwritten(path: Path, error: OSError) -> CliError:
+    """Return the failure to write a file, with what to do about it."""
+    if not path.name:  # `-o "$UNSET"`
+        return CliError("the file to write has no name; give it one")
+    if error.errno == errno.EISDIR:
+        return CliError(f"{path} is a folder; name a file in it")
+    if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+        return CliError(f"there is no folder {path.parent}; make it, or name another file than {path}")
+    return CliError(
+        f"{path} cannot be written: {error.strerror or type(error).__name__}; "
+        f"{'make room, or ' if error.errno in _NO_ROOM else ''}name another file"
+    )
+
+
+def unread(path: Path, error: OSError | UnicodeDecodeError) -> CliError:
+    """Return the failure to read a file of text, with what to do about it."""
+    if isinstance(error, UnicodeDecodeError):
+        return CliError(f"{path} is not text in UTF-8; check the path, or convert it")
+    if error.errno == errno.ENOENT:
+        return CliError(f"there is no file {path}; check the path")
+    if error.errno == errno.EISDIR:
+        return CliError(f"{path} is a folder; name a file in it")
+    return CliError(f"{path} cannot be read: {error.strerror or type(error).__name__}; see who may read it")
+
+
+def installing(extra: str) -> str:
+    """Return the command that installs an extra, also for whoever has a clone and no release."""
+    return f"pip install 'midstream[{extra}]', or in a clone '.[{extra}]'"
+
+
 def explain(error: Exception) -> tuple[str, int]:
     """Return the sentence and the exit status for an error that ended a command."""
     if isinstance(error, CliError):
         return str(error), 1
-    extra = _EXTRAS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+    missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    extra = _EXTRAS.get(missing) or _EXTRAS.get(missing.partition(".")[0])
     if extra is not None:
-        return f"this needs an extra that is not installed: pip install 'midstream[{extra}]'", 1
+        return f"this needs an extra that is not installed: {installing(extra)}", 1
     if unwritable(error):
         return f"the output cannot be written: {error.strerror}; make room, or write elsewhere", 1
     # Typer's own errors: their classes have moved between its versions, these names have not.
     format_message = getattr(error, "format_message", None)
     if format_message is not None:
-        return f"{str(format_message()).rstrip('.')}{_help_hint(error)}", int(getattr(error, "exit_code", 1))
+        said = str(format_message()).rstrip(".").replace("Value error, ", "")  # the latter is pydantic's
+        return f"{said}{_help_hint(error)}", int(getattr(error, "exit_code", 1))
     return f"{_own_fault(error)}; this is a bug, please report it with the command you ran", 1
 
 

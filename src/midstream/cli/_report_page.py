@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from midstream._model import StreamRecord
-from midstream.cli._errors import CliError
+from midstream.cli._errors import unwritten
 from midstream.report.lanes import MOST_DRAWN
 from midstream.report.numbers import plural
 from midstream.report.sections import sections
@@ -28,6 +28,8 @@ def write_page(
     lost: Sequence[str],
 ) -> str:
     """Write the page and say what was written; `lost` is what the journal lost. Raises CliError if it cannot be."""
+    if not file.name:
+        raise unwritten(file, IsADirectoryError())
     from midstream.report.page import page  # noqa: PLC0415 - what draws it is an extra of its own
 
     first, last = records[0].started_at, records[-1].started_at
@@ -45,7 +47,7 @@ def write_page(
         draft.write_bytes(written)
         draft.replace(file)
     except OSError as error:
-        raise CliError(f"cannot write {file}: {error.strerror}") from error
+        raise unwritten(file, error) from error
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

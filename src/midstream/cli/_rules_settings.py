@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from midstream.alerts import Tuning
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, unread
 
 _ALERT_PARTS = {"severity", "for", "keep_firing_for", "enabled"}
 
@@ -27,9 +27,9 @@ def read_settings(path: Path | None) -> dict[str, Any]:
         raise CliError(
             f"there is no file {path}; `midstream rules --settings` prints one to start from"
         ) from None
-    except OSError as error:
-        raise CliError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise unread(path, error) from error
+    except yaml.YAMLError as error:
         raise CliError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(read or {}, dict):
         raise CliError(

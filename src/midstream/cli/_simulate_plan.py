@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, unread
 from midstream.lab.admission import ENGINES
 from midstream.lab.fitting import fit_profile
 from midstream.lab.hardware import PROFILES, HardwareProfile
@@ -93,10 +93,10 @@ def _rows(file: Path, columns: int) -> list[tuple[float, ...]]:
     try:
         with file.open(encoding="utf-8", newline="") as opened:
             rows = [row for row in csv.reader(opened) if row]
-    except FileNotFoundError:
-        raise CliError(f"there is no file {file}; check the path") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CliError(f"{file} cannot be read as CSV: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise unread(file, error) from error
+    except csv.Error as error:
+        raise CliError(f"{file} is not CSV ({error}); it needs {columns} numbers a line") from error
     header = bool(rows) and _numbers(rows[0], columns) is None
     numbers = []
     for index, row in enumerate(rows[header:], start=1 + header):

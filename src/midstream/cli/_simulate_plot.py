@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, installing, unwritten
 from midstream.cli._simulate_show import Row
 
 ENDINGS = (".png", ".svg")
@@ -17,7 +17,7 @@ def plot_sweep(file: Path, name: str, title: str, rows: Sequence[Row]) -> None:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only plots need it
     except ModuleNotFoundError:
-        raise CliError("plots need matplotlib: pip install 'midstream[lab]'") from None
+        raise CliError(f"plots need matplotlib: {installing('lab')}") from None
     values = [row.value for row in rows if row.value is not None]
     figure = Figure(figsize=(8, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
@@ -40,4 +40,4 @@ def plot_sweep(file: Path, name: str, title: str, rows: Sequence[Row]) -> None:
     try:
         figure.savefig(file, dpi=120)
     except OSError as error:
-        raise CliError(f"cannot write {file}: {error.strerror}") from error
+        raise unwritten(file, error) from error

@@ -19,11 +19,12 @@ advise = typer.Typer(
     help="""Choose limits from what was measured, and the flags that say them to your server.
 
     All three read the journal that `monitor(..., journal=...)` or MIDSTREAM_JOURNAL writes.
+    `midstream demo --journal streams.db` makes one to try this on.
 
     \u0008
-    The limit for answers:            midstream advise max-tokens
-    How many at once, by simulation:  midstream advise concurrency --pool 30240
-    Flags, and whether they help:     midstream advise flags --engine vllm --server localhost:8000
+    The limit for answers:            midstream advise max-tokens --journal streams.db
+    How many at once, by simulation:  midstream advise concurrency --journal streams.db --pool 3584
+    Flags, and whether they help:     midstream advise flags --journal streams.db --engine vllm --pool 3584
     """,
 )
 advise.command("max-tokens", short_help="Choose max_tokens from the lengths of answers.")(max_tokens)

@@ -30,6 +30,7 @@ from midstream.cli._journal_options import (
 )
 from midstream.cli._prometheus_options import PrometheusOption, fleet_of, source_of
 from midstream.report.threshold import threshold_of
+from midstream.report.words import moment as written
 from midstream.sources.prometheus import PrometheusSource
 
 USUAL_S = 5.0
@@ -93,11 +94,21 @@ def compare(
     Compares two spans of a journal, two journals, or two spans of a Prometheus-compatible server. Everything has
     a 95 % interval. Exit status: 0 better or no difference, 3 worse, 4 too little data to tell.
 
+    The journal is what `monitor(journal=FILE)` or MIDSTREAM_JOURNAL writes. `midstream demo --journal streams.db` makes
+    one with a change in it, and says the line that compares its sides.
+
     \u0008
-    midstream compare --at 2h                           all that the journal holds, split two hours ago
-    midstream compare --before 3d..2d --after 1d..now   two spans of it
-    midstream compare before.db after.db                two journals
-    midstream compare --prometheus localhost:9090 --at 2h --where model=big    as long before as after
+    All that the journal holds, split two hours ago; or two spans of it:
+      midstream compare --journal streams.db --at 2h
+      midstream compare --journal streams.db --before 3d..2d --after 1d..now
+
+    \u0008
+    Two journals, each written by its own monitor(journal=FILE):
+      midstream compare before.db after.db
+
+    \u0008
+    A fleet, from its metrics, as long before as after:
+      midstream compare --prometheus localhost:9090 --at 2h --where model=big
     """
     goal = Goal(
         give_up=_number(give_up, "--give-up", 100) / 100,
@@ -146,9 +157,15 @@ def _of_journals(
 def _of_records(
     chosen: Sequence[list[StreamRecord]], words: Sequence[str], threshold: float | None
 ) -> tuple[Side, Side]:
+    begun = [record.started_at for records in chosen for record in records]
     for records, where in zip(chosen, words, strict=True):
         if not records:
-            raise CliError(f"there are no streams in {where}; choose another time, or drop a --where")
+            others = (
+                f", those on the other side began from {written(min(begun))} to {written(max(begun))}"
+                if begun
+                else ""
+            )
+            raise CliError(f"there are no streams in {where}{others}; choose another time, or other streams")
     after_s = threshold or threshold_of([*chosen[0], *chosen[1]]).value_s or USUAL_S
     return side_of_records(chosen[0], after_s), side_of_records(chosen[1], after_s)
 

@@ -10,7 +10,7 @@ import typer
 
 from midstream.alerts import Naming
 from midstream.cli._dashboard_page import Page
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, unwritten
 from midstream.cli._listening import is_loopback
 from midstream.dashboards import DASHBOARDS
 from midstream.dashboards.render import as_json
@@ -26,7 +26,12 @@ def dashboard(
         ),
     ] = None,
     *,
-    naming: Annotated[Naming, typer.Option(help="How the server writes OTel's names.")] = Naming.PROMETHEUS,
+    naming: Annotated[
+        Naming,
+        typer.Option(
+            metavar="|".join(each.value for each in Naming), help="How the server writes OTel's names."
+        ),
+    ] = Naming.PROMETHEUS,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -41,8 +46,12 @@ def dashboard(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="--serve: address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="--serve: port; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="--serve: address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="--serve: port; 0 takes a free one.")
+    ] = 0,
 ) -> None:
     """Render Grafana dashboards: overview, streams (models and servers), engine, capacity.
 
@@ -72,8 +81,15 @@ def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             (folder / f"{name}.json").write_text(as_json(DASHBOARDS[name](naming)), encoding="utf-8")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CliError(f"{folder} is no folder, and the dashboards need one; name another") from error
     except OSError as error:
-        raise CliError(f"{folder} cannot be written: {error.strerror}") from error
+        raise unwritten(folder, error) from error
+    files = ", ".join(f"{name}.json" for name in names)
+    sys.stderr.write(
+        f"midstream: wrote {files} to {folder}; import them in Grafana under Dashboards, New, Import, "
+        "or name the folder in a provider in provisioning/dashboards\n"
+    )
 
 
 def _serve(url: str, host: str, port: int, name: str, naming: Naming) -> None:

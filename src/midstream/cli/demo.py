@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from contextlib import nullcontext
+from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +20,7 @@ from midstream.cli._demo_live import latest, live
 from midstream.cli._demo_report import Seen, show_advice, show_both, show_records
 from midstream.cli._demo_story import ANSWERS, FREEZE_AFTER_S, PROMPT_TOKENS, Act, first_act
 from midstream.cli._errors import CliError
+from midstream.journal import JournalError, read
 from midstream.lab.apart import serve_apart
 from midstream.lab.emulation import emulator
 from midstream.sources.scrape import ScrapeError, Scraper
@@ -27,8 +31,19 @@ WIDTH = 110
 
 
 def demo(
-    speed: Annotated[float, typer.Option(help="1 is a real server's pace, 10 is the most.")] = 1.0,
-) -> None:
+    speed: Annotated[
+        float, typer.Option(metavar="X", help="1 is a real server's pace, 10 is the most.")
+    ] = 1.0,
+    *,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the streams, for report, compare, advise and export.",
+            show_default=False,
+        ),
+    ] = None,
+) -> int | None:
     """Watch answers freeze, learn which limit to set, and watch the same load with the limit. No key, no GPU.
 
     Eight clients in monitor(), each in a process of its own, ask at once for answers that together exceed the KV
@@ -38,8 +53,9 @@ def demo(
     It takes about 55 seconds.
 
     \u0008
-    midstream demo                at a real server's pace
-    midstream demo --speed 4      in a hurry
+    midstream demo                         at a real server's pace
+    midstream demo --speed 4               in a hurry
+    midstream demo --journal streams.db    and keep what was recorded, to try the other commands on
     """
     if not 0 < speed <= MAX_SPEED:
         raise typer.BadParameter(f"{speed} is not above 0 and up to {MAX_SPEED:g}.", param_hint="--speed")
@@ -49,15 +65,57 @@ def demo(
     watch = Console(stderr=True, highlight=False)
     out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     before = first_act(speed)
+    kept = None if journal is None else _kept(journal)
     _introduce(watch, before)
-    with crowd() as members:
-        seen = _play(before, members, watch)
-        show_records(out, seen)
-        show_advice(out, seen)
-        sys.stdout.flush()
-        after = before.capped(seen.caps.never)
-        watch.print(f"[bold]The same load[/], with that cap in force: {after.lasts_s:.0f} s\n")
-        show_both(out, seen, _play(after, members, watch))
+    try:
+        with crowd() as members:
+            seen = _play(before, members, watch, kept)
+            show_records(out, seen)
+            show_advice(out, seen)
+            sys.stdout.flush()
+            after = before.capped(seen.caps.never)
+            watch.print(f"[bold]The same load[/], with that cap in force: {after.lasts_s:.0f} s\n")
+            again = _play(after, members, watch, kept)
+            show_both(out, seen, again)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"midstream: interrupted; the emulated server and its {len(ANSWERS)} clients are stopped, and nothing of "
+            "them is left behind\n"
+        )
+        return 130
+    if journal is not None:
+        _say_kept(journal, again)
+    return None
+
+
+def _kept(journal: Path) -> Path:
+    """Return where the streams go, from wherever a process looks. Raises CliError if they could not be written."""
+    path = journal.expanduser().absolute()
+    if not path.parent.is_dir():
+        raise CliError(f"there is no folder {path.parent} for {journal}; make it, or name another file")
+    try:
+        if path.exists():
+            read(path)
+    except JournalError as error:
+        raise CliError(str(error)) from error
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise CliError(f"{journal} cannot be written: Permission denied; name another file")
+    return path
+
+
+def _say_kept(journal: Path, after: Seen) -> None:
+    """Say what is in the journal now, and what can be done with it. Raises CliError if it is not there."""
+    began = min(record.started_at for record in after.load.records)
+    try:
+        records = read(journal.expanduser()).records
+    except JournalError as error:
+        raise CliError(str(error)) from error
+    at = datetime.fromtimestamp(began, timezone.utc).astimezone().isoformat(timespec="milliseconds")
+    file = shlex.quote(str(journal))
+    sys.stderr.write(
+        f"midstream: {file} holds {len(records)} streams now; look at them with midstream report --journal {file}, "
+        f"and at what the cap did with midstream compare --journal {file} --at {at}\n"
+    )
 
 
 def _forget_settings() -> None:
@@ -85,11 +143,11 @@ def _introduce(console: Console, act: Act) -> None:
     )
 
 
-def _play(act: Act, members: Members, console: Console) -> Seen:
+def _play(act: Act, members: Members, console: Console, journal: Path | None) -> Seen:
     """Run the load and show it on standard error: live on a terminal, otherwise a line for each event."""
     watched = sys.stderr.isatty() and not console.is_dumb_terminal
     news = latest()
-    load = Load(act, news.append if watched else _say)
+    load = Load(act, news.append if watched else _say, journal)
     try:
         with serve_apart(partial(emulator, act.emulated)) as base_url:
             with live(load, news) if watched else nullcontext():

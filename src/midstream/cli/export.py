@@ -14,7 +14,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from midstream._model import StreamRecord
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, unwritten
 from midstream.cli._export_formats import TEXT_FORMATS, Format, write_parquet
 from midstream.cli._journal_options import (
     JournalOption,
@@ -37,7 +37,10 @@ def export(
     format_: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="By default what the file's ending says, else csv.", show_default=False
+            "--format",
+            metavar="|".join(each.value for each in Format),
+            help="By default what the file's ending says, else csv.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -56,10 +59,13 @@ def export(
     In CSV text stands in quotes, and what is not known is empty; lists are JSON. Parquet goes into a file and needs
     pip install 'midstream[parquet]'.
 
+    The journal is what `monitor(journal=FILE)` or MIDSTREAM_JOURNAL writes.
+    `midstream demo --journal streams.db` makes one to try this on.
+
     \u0008
-    midstream export --since 24h > streams.csv                   the journal in MIDSTREAM_JOURNAL
+    midstream export --journal streams.db > streams.csv          for a spreadsheet
     midstream export --journal streams.db -o streams.parquet     for pandas, DuckDB, Polars
-    midstream export --where model=qwen3 --where team=search --format jsonl | jq .max_gap_s
+    midstream export --journal streams.db --where model=demo --format jsonl | jq .max_gap_s
     """
     chosen = format_ or (_ENDINGS.get(output.suffix.lower()) if output is not None else None) or Format.CSV
     if output is None and chosen is Format.PARQUET:
@@ -118,4 +124,4 @@ def _replacing(output: Path, chosen: Format) -> Iterator[IO[Any]]:
             os.unlink(name)
             raise
     except OSError as error:
-        raise CliError(f"{output} cannot be written: {error.strerror or type(error).__name__}") from error
+        raise unwritten(output, error) from error

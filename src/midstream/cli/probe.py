@@ -43,7 +43,9 @@ def probe(
     max_tokens: Annotated[
         int, typer.Option(metavar="N", min=1, help="Longest answer to ask for, in tokens.")
     ] = 256,
-    api: Annotated[Api, typer.Option(help="Which API to ask.")] = Api.CHAT,
+    api: Annotated[
+        Api, typer.Option(metavar="|".join(each.value for each in Api), help="Which API to ask.")
+    ] = Api.CHAT,
     freeze_after: Annotated[
         float, typer.Option(metavar="SECONDS", help="Silence from which a stream counts as frozen.")
     ] = 5.0,
@@ -62,9 +64,11 @@ def probe(
     The key is read from OPENAI_API_KEY. Silence is only counted between two pieces of an answer. Exit status:
     0 if every answer was complete, 1 if not.
 
+    `midstream serve --port 8000` is a server to try it on.
+
     \u0008
-    midstream probe localhost:8000                           four answers, all at once
-    midstream probe https://llm.example.com --model big -n 16 --json   sixteen, for a script
+    midstream probe localhost:8000                   four answers, all at once
+    midstream probe localhost:8000 -n 16 --json      sixteen, for a script
     """
     plan = Plan(
         base_urls=_base_urls(url),

@@ -36,13 +36,18 @@ def replay(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
+            metavar="[PATH]...",
             help="*.jsonl files, or folders that hold some. Without any: those that come with midstream.",
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
-    speed: Annotated[float, typer.Option(help="1 is as recorded, 10 is ten times as fast.")] = 1.0,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 0,
+    speed: Annotated[
+        float, typer.Option(metavar="X", help="1 is as recorded, 10 is ten times as fast.")
+    ] = 1.0,
 ) -> None:
     """Serve recorded streams as an OpenAI-compatible server, until Ctrl-C.
 
@@ -51,7 +56,7 @@ def replay(
 
     \u0008
     midstream replay                        serve what comes with midstream
-    midstream replay my/recordings          serve your own, from a folder
+    midstream replay tests/recordings       serve a folder: that one in the repository, or your own
     midstream replay --port 8000 --speed 5  five times as fast, on a port of your choice
     """
     if not (math.isfinite(speed) and speed > 0):

@@ -82,13 +82,17 @@ def report(
     """Show what recorded streams were like: silences, freezes, endings, limits.
 
     The journal is what `monitor(journal=FILE)` or MIDSTREAM_JOURNAL writes.
+    `midstream demo --journal streams.db` makes one to try this on.
 
     \u0008
-    midstream report --journal streams.db                     everything, by model
-    midstream report --since 2h --by server --by team         lately, by server and by an attribute
-    midstream report --where model=big --html report.html     a page with plots, for whoever asks
-    midstream report --split-at 2026-11-20T14:00 --html r.html  did the change help?
-    midstream report --prometheus http://localhost:9090 --since 24h   a whole fleet, tables only
+    midstream report --journal streams.db                          everything, by model
+    midstream report --journal streams.db --since 2h --by server   lately, by server
+    midstream report --journal streams.db --html report.html       a page with plots, for whoever asks
+
+    \u0008
+    Did the change at that time help? And a whole fleet, from its Prometheus, tables only:
+      midstream report --journal streams.db --split-at 2026-11-20T14:00 --html report.html
+      midstream report --prometheus http://localhost:9090 --since 24h
     """
     if prometheus is not None:
         given = {"--journal": journal, "--html": html, "--split-at": split_at, "--before": before}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
-from midstream.alerts import Naming, TuningError, build, tuning_of
+from midstream.alerts import Alert, Naming, TuningError, build, tuning_of
 from midstream.alerts.render import as_yaml, grafana, prometheus, prometheus_rule
-from midstream.cli._errors import CliError
+from midstream.cli._errors import CliError, unwritten
 from midstream.cli._rules_check import check_on
 from midstream.cli._rules_settings import explained, pairs, read_settings, with_assignments
 
@@ -26,12 +28,23 @@ class Format(str, Enum):
     GRAFANA = "grafana"
 
 
+_NEXT: Mapping[Format, str] = MappingProxyType(
+    {
+        Format.PROMETHEUS: "name it under rule_files in prometheus.yml, and reload Prometheus",
+        Format.OPERATOR: "apply it: kubectl apply -f {file}",
+        Format.GRAFANA: "put it into provisioning/alerting of Grafana, and restart Grafana",
+    }
+)
+"""What to do with a file of rules."""
+
+
 def rules(
     *,
     format: Annotated[  # noqa: A002 - the option's name
         Format,
         typer.Option(
-            help="prometheus: a rule file, also for Mimir, Thanos and vmalert; operator: a PrometheusRule."
+            metavar="|".join(each.value for each in Format),
+            help="prometheus: a rule file, also for Mimir, Thanos and vmalert; operator: a PrometheusRule.",
         ),
     ] = Format.PROMETHEUS,
     config: Annotated[
@@ -66,14 +79,23 @@ def rules(
     ] = None,
     naming: Annotated[
         Naming | None,
-        typer.Option(help="How the server writes OTel's names. [prometheus]", show_default=False),
+        typer.Option(
+            metavar="|".join(each.value for each in Naming),
+            help="How the server writes OTel's names. [prometheus]",
+            show_default=False,
+        ),
     ] = None,
     expect_job: Annotated[
         list[str] | None,
         typer.Option(metavar="JOB", help="A job that always has traffic.", show_default=False),
     ] = None,
     runbook_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where your copy of the runbook is.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where your copy of docs/runbook.md is; without it the alerts link to the file's name only.",
+            show_default=False,
+        ),
     ] = None,
     dashboard_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Where Grafana is.", show_default=False)
@@ -112,7 +134,7 @@ def rules(
     --check exits with 1 if a rule about streams has no data. Rules about an engine may have none.
 
     \u0008
-    midstream rules -o midstream.rules.yml              for Prometheus
+    midstream rules -o midstream.rules.yml --runbook-url https://wiki.example/runbook    for Prometheus
     midstream rules --format operator --namespace llm   for the Prometheus Operator
     midstream rules --format grafana                    Grafana-managed alerts
     midstream rules --set gap_p99_s=20 --set StreamFrozen.severity=critical
@@ -146,6 +168,7 @@ def rules(
         return check_on(check, tuning)
     if settings:
         _write(explained(tuning), output)
+        _say(output, "wrote every setting to", f"change what you like: midstream rules --config {output}")
         return None
     if format is Format.OPERATOR:
         labels = pairs(resource_label or (), "--resource-label")
@@ -156,7 +179,22 @@ def rules(
         document = prometheus(groups, tuning)
     asked = "" if format is Format.PROMETHEUS else f" --format {format.value}"
     _write(as_yaml(document, head=HEAD.format(format=asked)), output)
+    alerts = sum(isinstance(rule, Alert) for group in groups for rule in group.rules)
+    _say(
+        output, f"wrote {alerts} {'alert' if alerts == 1 else 'alerts'} to", _NEXT[format].format(file=output)
+    )
+    if "://" not in tuning.runbook_url:
+        sys.stderr.write(
+            f"midstream: the alerts link to {tuning.runbook_url or 'no page'}, which opens nowhere; "
+            "say with --runbook-url URL where your copy of docs/runbook.md is\n"
+        )
     return None
+
+
+def _say(output: Path | None, what: str, then: str) -> None:
+    """Say on standard error what is in the file, and what it is for."""
+    if output is not None:
+        sys.stderr.write(f"midstream: {what} {output}; {then}\n")
 
 
 def _write(text: str, output: Path | None) -> None:
@@ -166,4 +204,4 @@ def _write(text: str, output: Path | None) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CliError(f"{output} cannot be written: {error.strerror}") from error
+        raise unwritten(output, error) from error

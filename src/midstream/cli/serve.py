@@ -32,8 +32,10 @@ def serve(
         str, typer.Option(metavar="NAME", help=f"How fast it is: {', '.join(PROFILES)}.")
     ] = "l4",
     fit: FitOption = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 0,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 0,
     model: Annotated[str, typer.Option(metavar="NAME", help="What the model is called.")] = "emulated",
     answer: Annotated[
         str | None,

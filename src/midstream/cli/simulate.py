@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from midstream.cli._advise_options import check_plot
 from midstream.cli._engine_flags import with_engine_flags
 from midstream.cli._errors import CliError
 from midstream.cli._simulate_plan import (
@@ -127,14 +128,11 @@ def simulate(
       midstream simulate --engine trtllm --sweep max-tokens=2048,4096,8192
 
     \u0008
-    Predict a recorded load under other flags, on hardware fitted to recordings:
-      midstream simulate --fit roomy.jsonl --fit cap4_active.jsonl
-                         --workload-from over8.jsonl --num-gpu-blocks 28 --block-size 128
-
-    \u0008
-    The same, and how much of it hangs on a few milliseconds more or less:
-      midstream simulate ... --jitter 0.015 --seeds 50
-    """
+    Predict a recorded load under other flags, on hardware fitted to recordings (these are in the repository).
+    With --jitter 0.015 --seeds 50 you see how much of it hangs on a few milliseconds more or less:
+      cd tests/recordings/load
+      midstream simulate --fit roomy.jsonl --fit cap4_active.jsonl --workload-from over8.jsonl --num-gpu-blocks 28 --block-size 128
+    """  # noqa: E501 - lines to copy are whole
     given = [value is not None for value in (users, rate, burst_s, arrivals, workload_from)]
     if sum(given) > 1:
         raise typer.BadParameter(
@@ -207,8 +205,7 @@ def _document(job: Job, rows: list[Row]) -> dict[str, object]:
 def _check_plot(plot: Path | None, job: Job) -> None:
     if plot is not None and job.sweep is None:
         raise typer.BadParameter("there is nothing to plot without --sweep.", param_hint="--plot")
-    if plot is not None and plot.suffix not in ENDINGS:
-        raise typer.BadParameter(f"{plot} must end in {' or '.join(ENDINGS)}.", param_hint="--plot")
+    check_plot(plot, ENDINGS)
 
 
 def _load(file: Path) -> ObservedLoad:

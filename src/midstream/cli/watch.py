@@ -67,10 +67,12 @@ def watch(
     A key for the server is read from MIDSTREAM_SERVER_TOKEN. Exit status: 1 if the first reading fails; later
     ones are shown as unknown until the server is back.
 
+    `midstream serve --port 8000` is a server to try it on.
+
     \u0008
     midstream watch --server localhost:8000                        every 2 s, until Ctrl-C
     midstream watch --server localhost:8000 --journal streams.db   with the freezes of its clients
-    midstream watch --server http://gpu-1:30000 --once --json      one reading, for a script
+    midstream watch --server localhost:8000 --once --json          one reading, for a script
     """
     every = _seconds(interval, "--interval")
     if engine is not None and engine not in ENGINES:

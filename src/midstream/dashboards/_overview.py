@@ -51,7 +51,8 @@ def overview(naming: Naming) -> Dashboard:
                       (Target(f"sum({q(ACTIVE)})", "open"),), "stat", 4, 4),
                 Panel("Longest silence now", "stream_open_gap_seconds: how long the quietest open answer has been so.",
                       "s", (Target(f"max({q(OPEN_GAP)})", "silent"),), "stat", 4, 4, ((5, "yellow"), (60, "red"))),
-                Panel("Streams with a freeze", "Share of streams with a gap past 5 s, of stream_max_gap_seconds.",
+                Panel(f"Gap past {FREEZE_S:g} s", f"Share of streams with a gap past {FREEZE_S:g} s, of "
+                      "stream_max_gap_seconds. Another freeze_after_s changes Freezes and Frozen now, and not this.",
                       "percentunit", (Target(p.over(MAX_GAP, FREEZE_S), "frozen"),), "stat", 4, 4, WORRYING),
                 Panel("Cut off by their limit", "Share of finished answers with finish_reason length.", "percentunit",
                       (Target(p.ratio(p.rate(ENDED, length), p.rate(ENDED, completed)), "length"),), "stat", 4, 4,
@@ -71,8 +72,8 @@ def overview(naming: Naming) -> Dashboard:
                 Panel("Freezes per minute", "stream_freezes_total, counted when the threshold is crossed, and those that "
                       "busy callers did not notice.", "none",
                       (Target(f"60 * {p.rate(FREEZES)}", "noticed"), Target(f"60 * {p.rate(HIDDEN_FREEZES)}", "hidden"))),
-                Panel("Streams with a freeze over time", "Share of streams with a gap past 5 s: what the objective counts.",
-                      "percentunit", (Target(p.over(MAX_GAP, FREEZE_S), "frozen"),), steps=WORRYING),
+                Panel(f"Streams with a gap past {FREEZE_S:g} s", "What the objective counts, of stream_max_gap_seconds. "
+                      "Another freeze_after_s changes Freezes per minute, and not this.", "percentunit", (Target(p.over(MAX_GAP, FREEZE_S), "frozen"),), steps=WORRYING),
             )),
             Row("Answers", (
                 Panel("Time to first content", "Queue, memory and prefill: engines that reserve memory make requests wait "
@@ -116,7 +117,8 @@ def streams(naming: Naming) -> Dashboard:
                       (Target(f"max by ({by}) ({q(OPEN_GAP)})", who),)),
                 Panel("p99 of the longest gap", "stream_max_gap_seconds by model and server.", "s",
                       (Target(p.quantile(0.99, MAX_GAP, by), who, exemplars=True),)),
-                Panel("Streams with a freeze", "Share of streams with a gap past 5 s.", "percentunit",
+                Panel(f"Streams with a gap past {FREEZE_S:g} s", "Share of streams, of stream_max_gap_seconds: the "
+                      "objective's threshold, whatever freeze_after_s is.", "percentunit",
                       (Target(p.over(MAX_GAP, FREEZE_S, by), who),)),
                 Panel("Seconds frozen per second", "stream_frozen_time_seconds_total: 1 is one stream frozen all the time.",
                       "none", (Target(p.rate(FROZEN_TIME, by=by), who),)),

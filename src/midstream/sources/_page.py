@@ -11,8 +11,6 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from midstream._shown import clean
-
 _read_text: Callable[[str], Iterable[Metric]] = text_string_to_metric_families
 _read_openmetrics: Callable[[str], Iterable[Metric]] = openmetrics.text_string_to_metric_families
 
@@ -76,7 +74,9 @@ def page_of(text: str, content_type: str = "") -> Page:
                     frozenset(sample.labels.items()), Sample(sample.labels, float(sample.value))
                 )
     except Exception as error:  # the parser fails on what it does not expect in whatever way comes first
-        raise PageError(f"no page of metrics in Prometheus' format ({clean(str(error))[:80]})") from error
+        raise PageError(
+            "no page of metrics in Prometheus' format; give what the server shows at /metrics"
+        ) from error
     return Page({name: tuple(found.values()) for name, found in samples.items()}, frozenset(declared))
 
 

@@ -62,9 +62,9 @@ class Api:
             answer = self._getter.get(f"{self._base}/api/v1/{path}?{query}")
         except UnreachableError as error:
             raise PrometheusError(str(error)) from error
-        body = _json(answer.text)
         if answer.status != 200:
-            raise PrometheusError(f"{self.url} {_refused(answer, body)}")
+            raise PrometheusError(f"{self.url} {_refused(answer)}")
+        body = _json(answer.text)
         if body is None or body.get("status") != "success" or "data" not in body:
             raise self._foreign()
         if body.get("isPartial") or body.get("warnings"):
@@ -108,9 +108,8 @@ def _json(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _refused(answer: Answer, body: Mapping[str, Any] | None) -> str:
-    said = clean(str((body or {}).get("error", "")))
-    because = f" ({said})" if said else ""
+def _refused(answer: Answer) -> str:
+    because = f" ({answer.complaint})" if answer.complaint else ""
     if answer.status in (401, 403):
         return (
             f"answers {answer.status}: it wants a token, in MIDSTREAM_PROMETHEUS_TOKEN, or a header such as "
@@ -122,7 +121,11 @@ def _refused(answer: Answer, body: Mapping[str, Any] | None) -> str:
             "http://vmselect:8481/select/0/prometheus"
         )
     if answer.status in (400, 422):
-        return f"cannot evaluate the query{because}; a shorter span of time needs less of it"
+        wrong = "parse error" in answer.complaint
+        remedy = (
+            "see what is said with --where and --by" if wrong else "a shorter span of time needs less of it"
+        )
+        return f"cannot evaluate the query{because}; {remedy}"
     if answer.status in (429, 503, 504):
         return f"answers {answer.status}{because}: it is too busy; ask again, or for a shorter span of time"
     return f"answers {answer.status}{because}; see its log"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import json
 import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import requests
 
+from midstream._shown import clean
+from midstream.sources._deadline import WholeHeadAdapter, handle_of, hung_up_at
 from midstream.sources.address import origin, shown
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 * 2**20
 """More than any page of metrics, and few enough to hold."""
 _REDIRECTS = 5
+_SECRET = 4
+"""A shorter value of a header is no secret, and may be a part of any word."""
 
 
 class UnreachableError(Exception):
@@ -39,6 +42,16 @@ class Answer:
     content_type: str
     text: str
 
+    @property
+    def complaint(self) -> str:
+        """The server's own words for what is wrong, fit to be shown: `error` as Prometheus has it, or a plain text."""
+        try:
+            body = json.loads(self.text)
+        except (ValueError, RecursionError):
+            return "" if self.text.lstrip().startswith("<") else clean(self.text)
+        said = body.get("error") if isinstance(body, dict) else None
+        return clean(said) if isinstance(said, str) else ""
+
 
 class Getter:
     """Asks servers. `headers` go to the origin that was asked and nowhere else; they are never shown."""
@@ -47,6 +60,8 @@ class Getter:
         self._headers = dict(headers or {})
         self._timeout_s = timeout_s
         self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, WholeHeadAdapter())
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +90,8 @@ class Getter:
                     if target is None:
                         text = self._body(response, deadline, asked)
                         kind = response.headers.get("content-type", "")
+                        if response.status_code != 200:  # words, and no data
+                            text = self._without_secrets(text)
                         return Answer(url, response.status_code, kind, text)
                     url = urljoin(url, target)
                 if origin(url) != origin(asked):
@@ -86,9 +103,17 @@ class Getter:
             raise UnreachableError(_why(error, asked, self._timeout_s)) from error
         raise UnreachableError(f"{shown(asked)} redirects without an end; check the address")
 
+    def _without_secrets(self, text: str) -> str:
+        """Take out what was sent in a header: a server that refuses it may repeat it, and its words are shown."""
+        for value in self._headers.values():
+            for secret in (value, value.rpartition(" ")[2]):
+                if len(secret) >= _SECRET:
+                    text = text.replace(secret, "***")
+        return text
+
     def _body(self, response: requests.Response, deadline: float, asked: str) -> str:
         read = bytearray()
-        with _hung_up_at(deadline, response):
+        with _ended_at(deadline, response):
             for part in response.iter_content(65536):
                 read += part
                 if len(read) > MAX_BYTES:
@@ -103,37 +128,11 @@ class Getter:
             return read.decode("utf-8", errors="replace")
 
 
-@contextmanager
-def _hung_up_at(deadline: float, response: requests.Response) -> Iterator[None]:
-    """End the connection at the deadline: a timeout begins anew with each byte, and a server may send one at a time.
-
-    Raises requests.Timeout then, whatever came of the reading.
-    """
+def _ended_at(deadline: float, response: requests.Response) -> AbstractContextManager[None]:
     try:
-        connection = socket.socket(fileno=os.dup(response.raw.fileno()))
+        return hung_up_at(deadline, handle_of(response.raw.fileno()))
     except (OSError, ValueError, AttributeError):  # nothing is left to be read
-        yield
-        return
-
-    def hang_up() -> None:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(max(0.0, deadline - time.monotonic()), hang_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except (OSError, requests.RequestException) as error:
-        if time.monotonic() >= deadline:
-            raise requests.Timeout from error
-        raise
-    finally:
-        timer.cancel()
-        timer.join()
-        connection.close()
-    if time.monotonic() >= deadline:
-        raise requests.Timeout
+        return nullcontext()
 
 
 def _why(error: BaseException, url: str, timeout_s: float) -> str:
