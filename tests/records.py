@@ -44,6 +44,7 @@ def a_record(**fields_: Any) -> StreamRecord:
         "hidden": 0,
         "shared": 0,
         "suspected": "unknown",
+        "freeze_after_s": 5.0,
         "spans": (),
         "chunks": 2,
         "content_chunks": 1,

@@ -482,7 +482,7 @@ def test_a_freeze_is_what_it_was_when_it_was_recorded(
 ) -> None:
     """Freezes that were counted from 1 s on are not ended by a cap that ends those of 5 s; `compare` counts alike."""
     records = [
-        replace(record, frozen_s=1.5, max_gap_s=1.5) if record.freezes else replace(record, max_gap_s=0.9)
+        replace(record, freeze_after_s=1.0, max_gap_s=1.5 if record.freezes else 0.9)
         for record in the_records()[:200]
     ]
     known = journal_of(tmp_path / "known.db", records)

@@ -93,12 +93,12 @@ def test_json_has_every_number(keep: Keep, told: Told) -> None:
     assert found["lost"] == []
 
 
-def test_a_threshold_that_nobody_knows_is_null_in_json(keep: Keep, told: Told) -> None:
-    records = [a_record(max_gap_s=0.18), a_record(max_gap_s=4.3, freezes=1, frozen_s=4.3)]
+def test_thresholds_that_differ_are_null_in_json(keep: Keep, told: Told) -> None:
+    records = [a_record(max_gap_s=0.18), a_record(max_gap_s=4.3, freezes=1, frozen_s=4.3, freeze_after_s=2.0)]
     _, out, _ = told("--journal", keep(records), "--json")
     assert json.loads(out)["freeze_after_s"] is None
     _, out, _ = told("--journal", keep(records))
-    assert "froze: the threshold of a freeze lies somewhere between 0.18 s and 4.30 s.\n" in out
+    assert "froze: these streams were watched with several thresholds: 2, 5 s.\n" in out
 
 
 def test_what_is_not_known_is_null_in_json(keep: Keep, told: Told) -> None:

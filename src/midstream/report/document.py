@@ -23,7 +23,7 @@ def document(
         "streams": len(records),
         "first_started_at": min((record.started_at for record in records), default=None),
         "last_started_at": max((record.started_at for record in records), default=None),
-        "freeze_after_s": threshold.exact_s,
+        "freeze_after_s": threshold.value_s,
         "words": list(in_words(records, zone)),
         "total": asdict(summarise(records)),
         "by": {

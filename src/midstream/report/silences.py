@@ -163,8 +163,8 @@ def _middle(n: int) -> float:
 def _log_axis(first: int, last: int, threshold: Threshold) -> Json:
     # Plotly draws bars of equal width only where the scale is even, so the scale is of logarithms.
     low, high = math.log10(_edge(first)), math.log10(_edge(last))
-    if threshold.exact_s is not None:
-        low, high = min(low, math.log10(threshold.exact_s)), max(high, math.log10(threshold.exact_s) + 0.1)
+    if threshold.value_s is not None:
+        low, high = min(low, math.log10(threshold.value_s)), max(high, math.log10(threshold.value_s) + 0.1)
     return axis(
         "longest silence",
         range=[low - 0.05, high + 0.05],
@@ -174,9 +174,9 @@ def _log_axis(first: int, last: int, threshold: Threshold) -> Json:
 
 
 def _threshold_line(threshold: Threshold) -> Json:
-    if threshold.exact_s is None:
+    if threshold.value_s is None:
         return {}
-    x = round(math.log10(threshold.exact_s), 4)
+    x = round(math.log10(threshold.value_s), 4)
     return {
         "shapes": [upright(x, "<freeze>", "dash")],
         "annotations": [
@@ -184,7 +184,7 @@ def _threshold_line(threshold: Threshold) -> Json:
                 "x": x,
                 "y": 1,
                 "yref": "paper",
-                "text": f"freeze, {threshold.exact_s:g} s",
+                "text": f"freeze, {threshold.value_s:g} s",
                 "showarrow": False,
                 "xanchor": "left",
                 "yanchor": "top",

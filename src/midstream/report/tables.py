@@ -104,9 +104,9 @@ def froze_note(total: Summary, threshold: Threshold | None) -> str:
     """Say what froze means in a table, or nothing where nothing froze."""
     if threshold is None or not total.froze.count:
         return ""
-    if threshold.exact_s is None:
+    if threshold.value_s is None:
         return f"froze: {threshold.words}."
-    return f"froze: silent for {threshold.exact_s:g} s or more."
+    return f"froze: silent for {threshold.value_s:g} s or more."
 
 
 def _freeze_notes(total: Summary, threshold: Threshold | None) -> list[str]:

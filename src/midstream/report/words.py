@@ -94,7 +94,7 @@ def _froze(total: Summary, threshold: Threshold) -> str:
         )
     times = "" if total.freezes == total.froze.count else f", {plural(total.freezes, 'time')} in all"
     ended = f", and {plural(total.never_ended, 'stream')} ended while frozen" if total.never_ended else ""
-    silent = "" if threshold.exact_s is None else f" (silent for {threshold.exact_s:g} s or more)"
+    silent = "" if threshold.value_s is None else f" (silent for {threshold.value_s:g} s or more)"
     return (
         f"{total.froze.count:,} of {plural(seen, 'stream')} froze{silent}{times}, for {seconds(total.frozen_s)} "
         f"together; with 95 % confidence, {bounds(total.froze)} of all do. {longest}{ended}."
