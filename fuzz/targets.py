@@ -26,7 +26,7 @@ from midstream._session import Session
 from midstream._shown import LONGEST, clean
 from midstream._views import record_of
 from midstream.advice.kv import ConfigError, kv_cache_of
-from midstream.advice.pool import PoolError, bytes_of, pool_of_log, pool_of_metrics, pool_of_model
+from midstream.advice.pool import PoolError, bytes_of, pool_of_log, pool_of_model, pool_of_view
 from midstream.journal import JournalError, read
 from midstream.lab.load import parse_load
 from midstream.lab.recording import RecordingError, parse_stream
@@ -100,8 +100,8 @@ def metrics_page(data: bytes) -> None:
         view = view_of(text, kind)
         for reading in (view.running, view.waiting, view.kv_usage, view.evictions, view.pool_tokens):
             assert reading.value is None or isinstance(reading.value, int | float)
-    with suppress(PoolError):
-        assert pool_of_metrics(text, kind).tokens >= 0
+    with suppress(PageError, PoolError):
+        assert pool_of_view(view_of(text, kind)).tokens >= 0
 
 
 def prometheus(data: bytes) -> None:

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from midstream.advice.kv import ConfigError, kv_cache_of
 from midstream.advice.pool import (
+    Pool,
     PoolError,
     bytes_of,
     pool_of_log,
-    pool_of_metrics,
     pool_of_model,
+    pool_of_view,
     shown_bytes,
 )
+from midstream.sources.server import view_of
 
 QWEN3_8B: dict[str, Any] = {
     "model_type": "qwen3",
@@ -95,13 +97,11 @@ def test_global_layers_with_larger_heads_cost_more() -> None:
 
 
 def test_a_sliding_window_counts_in_full_and_is_told() -> None:
-    """How many tokens fit is a lower bound then; what one request takes can be told exactly."""
+    """How many tokens fit is a lower bound then."""
     cache = kv_cache_of(GEMMA_4_E2B)
     assert cache.notes == (
         "12 of the layers look back 512 tokens only; an engine that frees what is older holds more tokens than this",
     )
-    assert cache.bytes_of_request(512) == 512 * 15_360
-    assert cache.bytes_of_request(10_000) == 10_000 * 3 * 1024 + 512 * 12 * 1024
 
 
 def test_deepseek_keeps_a_latent_instead() -> None:
@@ -312,25 +312,28 @@ def test_a_log_without_the_line_is_an_error() -> None:
 # Metrics
 
 
+def pool_of_page(text: str) -> Pool:
+    return pool_of_view(view_of(text))
+
+
 def test_metrics_tell_the_pool() -> None:
     """Those of vLLM in blocks, those of SGLang in tokens, once for all ranks."""
     vllm = 'vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="1890"} 1.0\n'
-    assert pool_of_metrics(vllm).tokens == 30_240
+    assert pool_of_page(vllm).tokens == 30_240
     both = vllm + vllm.replace('engine="0"', 'engine="1"')
-    assert pool_of_metrics(both).tokens == 60_480
-    assert pool_of_metrics(both).notes == (
+    assert pool_of_page(both).tokens == 60_480
+    assert pool_of_page(both).notes == (
         "the server tells it in 2 separate pools together: a flag is for each of them",
     )
     ranks = "".join(f'sglang:max_total_num_tokens{{model_name="m",tp_rank="{n}"}} 25224\n' for n in range(4))
-    assert pool_of_metrics(ranks).tokens == 25_224
+    assert pool_of_page(ranks).tokens == 25_224
     trtllm = '[{"iter": 1, "kvCacheStats": {"maxNumBlocks": 1025, "tokensPerBlock": 32, "usedNumBlocks": 3}}]'
-    assert pool_of_metrics(trtllm).tokens == 32_800
+    assert pool_of_page(trtllm).tokens == 32_800
 
 
 @pytest.mark.parametrize(
     ("page", "sentence"),
     [
-        ("<html>hello</html>", "this is a web page and not metrics"),
         (
             'vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0\n',
             "give the number with --pool",
@@ -342,5 +345,5 @@ def test_metrics_tell_the_pool() -> None:
 def test_metrics_that_do_not_tell_it_are_an_error(page: str, sentence: str) -> None:
     """And never 0."""
     with pytest.raises(PoolError) as refused:
-        pool_of_metrics(page)
+        pool_of_page(page)
     assert sentence in str(refused.value)

@@ -40,22 +40,11 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """What a token costs on one GPU, and what must be known about the number.
-
-    `window` is how many tokens the layers with a sliding window keep, and `window_bytes` their part of
-    `bytes_per_token`; None and 0 if there are no such layers.
-    """
+    """What a token costs on one GPU, and what must be known about the number."""
 
     bytes_per_token: int
     formula: str
-    window: int | None
-    window_bytes: int
     notes: tuple[str, ...]
-
-    def bytes_of_request(self, tokens: int) -> int:
-        """Return what a request of so many tokens takes where the engine frees what leaves the window."""
-        kept = tokens if self.window is None else min(tokens, self.window)
-        return tokens * (self.bytes_per_token - self.window_bytes) + kept * self.window_bytes
 
 
 def kv_cache_of(config: Config, *, dtype: str | None = None, tensor_parallel: int = 1) -> KvCache:
@@ -93,8 +82,6 @@ def _latent(text: Config, layers: _Layers, size: float, dtype: str, notes: list[
     return KvCache(
         bytes_per_token=round(count * (rank + rope) * size),
         formula=f"{count} layers{layers.note} x latent ({rank} + {rope}) x {size:g} bytes of {dtype}",
-        window=None,
-        window_bytes=0,
         notes=(*notes, "multi-head latent attention: with tensor parallelism each GPU keeps all of it"),
     )
 
@@ -125,8 +112,6 @@ def _heads(
     return KvCache(
         bytes_per_token=round(sliding + full),
         formula=formula,
-        window=layers.window if layers.sliding else None,
-        window_bytes=round(sliding) if layers.window is not None else 0,
         notes=tuple(notes),
     )
 

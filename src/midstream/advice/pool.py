@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from midstream.advice.kv import KvCache
-from midstream.sources.server import PageError, ServerView, view_of
+from midstream.sources.server import ServerView
 
 MOST_DIGITS = 15
 """More tokens than this many digits can tell fit into no memory."""
@@ -24,18 +24,6 @@ class Pool:
     tokens: int
     source: str
     notes: tuple[str, ...] = ()
-
-
-def pool_of_metrics(text: str, content_type: str = "", *, engine: str | None = None) -> Pool:
-    """Read the pool from a server's `/metrics` page, given as text; replicas on one page add up.
-
-    Raises PoolError for what is no such page, and for a server that does not say it.
-    """
-    try:
-        view = view_of(text, content_type, engine=engine)
-    except PageError as error:
-        raise PoolError(f"this is {error}") from error
-    return pool_of_view(view)
 
 
 def pool_of_view(view: ServerView) -> Pool:

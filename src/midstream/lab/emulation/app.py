@@ -37,7 +37,7 @@ from midstream.lab.workload import Length, generator
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-DEFAULT_MEAN, DEFAULT_SIGMA, DEFAULT_MOST = 300.0, 0.8, 4096
+DEFAULT_SIGMA, DEFAULT_MOST = 0.8, 4096
 
 
 def default_answer(rng: random.Random) -> int:
