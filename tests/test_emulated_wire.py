@@ -99,13 +99,15 @@ def test_vllms_chunks_have_the_shape_of_the_recorded_ones(servers: dict[str, Ser
 
 
 def test_vllms_completions_have_the_shape_of_the_recorded_ones(servers: dict[str, Server]) -> None:
-    """With usage on every chunk."""
+    """With usage on every chunk. Tokens that a slow machine makes faster than it sends them come in one, as vLLM's do."""
     real = recorded("vllm_completions_continuous_usage")
     options = {"include_usage": True, "continuous_usage_stats": True}
     mine = servers["vllm"].text(40, max_tokens=40, stream_options=options).chunks
     assert shape(real[0]) == shape(mine[0])
     assert shape(without(real[-1], "system_fingerprint")) == shape(mine[-1])
-    assert [chunk["usage"]["completion_tokens"] for chunk in mine] == [*range(1, 41), 40]
+    counts = [chunk["usage"]["completion_tokens"] for chunk in mine]
+    assert (counts[0] >= 1, counts[-2:]) == (True, [40, 40])
+    assert counts[:-1] == sorted(set(counts[:-1]))
 
 
 def test_llamacpps_chunks_have_the_shape_of_the_recorded_ones(servers: dict[str, Server]) -> None:
