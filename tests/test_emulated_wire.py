@@ -99,7 +99,7 @@ def test_vllms_chunks_have_the_shape_of_the_recorded_ones(servers: dict[str, Ser
 
 
 def test_vllms_completions_have_the_shape_of_the_recorded_ones(servers: dict[str, Server]) -> None:
-    """With usage on every chunk. Tokens that a slow machine makes faster than it sends them come in one, as vLLM's do."""
+    """With usage on every chunk. What a slow machine sends too late comes in one, as vLLM's does."""
     real = recorded("vllm_completions_continuous_usage")
     options = {"include_usage": True, "continuous_usage_stats": True}
     mine = servers["vllm"].text(40, max_tokens=40, stream_options=options).chunks
