@@ -2,10 +2,11 @@
 
     python -m benchmarks.scale [--streams N] [--phases N] [--json FILE]
 
-Two processes hold as many streams, one of them monitored. They are driven in turns, in real time, and what each used of
-a core is compared; the watcher's part is read from its thread's own clock. The streams have the SDK's shape and chunks
-of its making, but do not parse: the SDK alone would need more than a core for ten thousand chunks a second. The scrape
-is that of the Prometheus exporter while all streams are open.
+Three processes hold as many streams: bare ones, monitored ones, and ones with a generator in between that only passes
+chunks on, which is the least that anything in Python can cost there. They are driven in turns, in real time, and what
+each used of a core is compared; the watcher's part is read from its thread's own clock. The streams have the SDK's
+shape and chunks of its making, but do not parse: the SDK alone would need more than half a core for ten thousand chunks
+a second. The scrape is that of the Prometheus exporter while all streams are open.
 """
 
 from __future__ import annotations
@@ -29,23 +30,26 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
+from benchmarks.floor import apassing
 from benchmarks.overhead import SHORT, Parsed, body, client, opening
 from midstream import monitor
 
+KINDS = ("bare", "passing", "monitored")
 GATES = 100
 """The streams' chunks are spread over the second in this many groups."""
 WARM_S = 1
-PHASE_S = 2
-"""Together well below the threshold of a freeze: the other process's streams are silent meanwhile."""
+PHASE_S = 1
+"""Together well below the threshold of a freeze: the other processes' streams are silent meanwhile."""
 SCRAPES = 15
 
 
 @dataclass(frozen=True)
 class Share:
-    """Medians: percent of one core used by the bare streams, by the monitor on top, and by the watcher alone."""
+    """Medians: percent of one core used by the bare streams, by what is on top of them, and by the watcher alone."""
 
     streams: int
     bare_percent: float
+    passing_percent: float
     monitor_percent: float
     watcher_percent: float
     scrape_ms: float
@@ -105,7 +109,7 @@ def watcher_s() -> float:
     return 0.0
 
 
-async def serve(streams: int, *, monitored: bool) -> None:
+async def serve(streams: int, kind: str) -> None:
     """Open the streams; then do what each line on standard input says, and answer with a line."""
     logging.getLogger("midstream").setLevel(logging.ERROR)  # the silence while the other is driven is no news
     gates = Gates()
@@ -116,7 +120,9 @@ async def serve(streams: int, *, monitored: bool) -> None:
     for number in range(streams):
         stream = Parsed("async", ())
         stream._iterator = chunks(gates, number % GATES, parsed)
-        if monitored:
+        if kind == "passing":
+            stream._iterator = apassing(stream._iterator)
+        if kind == "monitored":
             monitor(stream, meter_provider=provider)
         reading.append(asyncio.create_task(read(stream)))
     await gates.drive(WARM_S)
@@ -154,11 +160,10 @@ async def serve(streams: int, *, monitored: bool) -> None:
 class Driven:
     """A process with many open streams."""
 
-    def __init__(self, streams: int, *, monitored: bool) -> None:
+    def __init__(self, streams: int, kind: str) -> None:
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "benchmarks.scale", "--serve", "monitored" if monitored else "bare",
-                "--streams", str(streams),
+                sys.executable, "-m", "benchmarks.scale", "--serve", kind, "--streams", str(streams),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -184,25 +189,31 @@ class Driven:
 
 
 def measure(streams: int, phases: int) -> Share:
-    """Drive both processes in turns."""
-    bare, monitored = Driven(streams, monitored=False), Driven(streams, monitored=True)
+    """Drive the processes in turns."""
+    driven = {kind: Driven(streams, kind) for kind in KINDS}
     try:
-        bare.ready()
-        monitored.ready()
-        pairs = []
+        for each in driven.values():
+            each.ready()
+        rounds = []
         for _ in range(phases):
-            pairs.append((bare.ask("drive"), monitored.ask("drive")))
-            if min(one["chunks"] for one in pairs[-1]) < 0.97 * streams:
+            rounds.append({kind: each.ask("drive") for kind, each in driven.items()})
+            if min(one["chunks"] for one in rounds[-1].values()) < 0.97 * streams:
                 print("This machine cannot give every stream a chunk a second.", file=sys.stderr)
-        scrape, nothing = monitored.ask("scrape"), bare.ask("scrape")
+        scrape, nothing = driven["monitored"].ask("scrape"), driven["bare"].ask("scrape")
     finally:
-        bare.close()
-        monitored.close()
+        for each in driven.values():
+            each.close()
+
+    def on_top(kind: str) -> float:
+        differences: list[float] = [one[kind]["cpu"] - one["bare"]["cpu"] for one in rounds]
+        return statistics.median(differences) * 100
+
     return Share(
         streams,
-        statistics.median(plain["cpu"] for plain, _ in pairs) * 100,
-        statistics.median(ours["cpu"] - plain["cpu"] for plain, ours in pairs) * 100,
-        statistics.median(ours["watcher"] for _, ours in pairs) * 100,
+        statistics.median(one["bare"]["cpu"] for one in rounds) * 100,
+        on_top("passing"),
+        on_top("monitored"),
+        statistics.median(one["monitored"]["watcher"] for one in rounds) * 100,
         scrape * 1000,
         nothing * 1000,
     )
@@ -216,6 +227,7 @@ def table(share: Share) -> str:
             f"| {share.streams:,} streams, a chunk a second each | |",
             "|---|---|",
             f"| the event loop with the bare streams, of one core | {share.bare_percent:.1f} % |",
+            f"| a generator that only passes chunks on adds | {share.passing_percent:.1f} % |",
             f"| monitor adds, of one core | {share.monitor_percent:.1f} % ({each:.1f} µs a chunk) |",
             f"| its watcher's part of that | {share.watcher_percent:.2f} % |",
             f"| scrape by the Prometheus exporter | {share.scrape_ms:.1f} ms |",
@@ -229,10 +241,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--phases", type=int, default=9)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--serve", choices=["bare", "monitored"], help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.serve is not None:
-        asyncio.run(serve(options.streams, monitored=options.serve == "monitored"))
+        asyncio.run(serve(options.streams, options.serve))
         return 0
     share = measure(options.streams, options.phases)
     print(table(share))

@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
-from midstream._heartbeat import BEAT_S, LATE_S, Heartbeat
+from midstream._heartbeat import BEAT_S, Heartbeat
 from midstream._session import CAUGHT_UP_S, Session
 from midstream._silence import FINENESS, FINEST_S, SHARP_S, SMALL, Silence
 from midstream._wire import Sample, WireClock
 
 LOOP_WAIT_S = 0.1
 """A wait on an event loop that is worth a look at its heartbeat, which costs no system call."""
-SETTLED_S = 0.1
-"""How long after a block or a standstill a chunk has nothing to do with it; twice what the observers allow for."""
 DEFAULT_CANDIDATE_S = 2.5
+
+
+@lru_cache(maxsize=64)
+def _candidate_s(freeze_after_s: float | None) -> float:
+    """Half a freeze: one number for all streams of a threshold, since each would take 24 bytes."""
+    return DEFAULT_CANDIDATE_S if freeze_after_s is None else freeze_after_s / 2
+
+
+def _always(_: float) -> bool:
+    return True
 
 
 class Attribution:
     """The observers of one stream. The iterator asks at the end of a long wait, the watcher meanwhile."""
 
-    __slots__ = ("_pulse", "_seen", "_stalled_since", "_wire", "candidate_s", "long_s")
+    __slots__ = ("_pulse", "_seen", "_stalled_since", "_wire", "candidate_s")
 
     def __init__(
         self,
@@ -37,10 +46,22 @@ class Attribution:
         self._pulse = pulse
         self._stalled_since = stalled_since
         self._seen: Silence | None = None
-        self.candidate_s = DEFAULT_CANDIDATE_S if freeze_after_s is None else freeze_after_s / 2
+        self.candidate_s = _candidate_s(freeze_after_s)
         """How long a silence must be to be worth a system call, in seconds."""
-        self.long_s = self.candidate_s if pulse is None else min(LOOP_WAIT_S, self.candidate_s)
-        """How long an interval must be for `waited` to be asked at its end, unless it was undisturbed."""
+
+    @property
+    def long_s(self) -> float:
+        """How long an interval between two chunks must be for `waited` to be asked at its end."""
+        return self.candidate_s if self._pulse is None else min(LOOP_WAIT_S, self.candidate_s)
+
+    @property
+    def calm(self) -> Callable[[float], bool]:
+        """Whether now, at the end of a long interval that was no candidate, there is nothing to ask. It takes no lock.
+
+        Below half a freeze the connection is not asked and no freeze can have been told, and a loop whose heart beats
+        says for the whole process that it does not stand still.
+        """
+        return _always if self._pulse is None else self._pulse.calm
 
     @property
     def _silence(self) -> Silence:
@@ -53,17 +74,6 @@ class Attribution:
     def sees_blocks(self) -> bool:
         """Whether anything here can tell a wait for the server from a wait for ourselves."""
         return self._pulse is not None or self._wire is not None
-
-    def undisturbed(self, now: float, interval: float) -> bool:
-        """Whether an interval between two chunks of output, long as it was, holds no question: all waits were waits.
-
-        Takes no lock. Below half a freeze the connection is not asked, and no freeze can have been told. A loop whose
-        heart beats says for the whole process that it does not stand still.
-        """
-        pulse = self._pulse
-        if pulse is None or interval >= self.candidate_s:
-            return False
-        return now - pulse.beat <= BEAT_S + LATE_S and now - pulse.blocked_until > SETTLED_S
 
     def nothing_until(self, session: Session, now: float) -> float | None:
         """Until when there is nothing to look at, if output has just come and been waited for; else None. No lock."""

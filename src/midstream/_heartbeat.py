@@ -13,6 +13,8 @@ from collections.abc import Callable
 BEAT_S = 0.05
 LATE_S = 0.05
 """A beat this late means that the loop was blocked; half of what people notice."""
+SETTLED_S = 0.1
+"""How long after a block, or after the process stood still, a chunk has nothing to do with it any more."""
 FRESH_S = 0.02
 """A block that ended this recently ended just before what happens now."""
 
@@ -29,6 +31,7 @@ class Heartbeat:
         "beat",
         "blocked_from",
         "blocked_until",
+        "calm",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
@@ -39,6 +42,8 @@ class Heartbeat:
         self.beat = clock()
         self.blocked_from = self.beat
         self.blocked_until = self.beat
+        self.calm = self._calm
+        """Whether the loop has not been blocked for a while; one bound method for all streams."""
 
     def join(self) -> None:
         """A stream opens on this loop. Call it on the loop."""
@@ -61,6 +66,9 @@ class Heartbeat:
         if now - self.blocked_until <= FRESH_S and self.blocked_until > self.blocked_from:
             return self.blocked_from
         return None
+
+    def _calm(self, now: float) -> bool:
+        return now - self.beat <= BEAT_S + LATE_S and now - self.blocked_until > SETTLED_S
 
     def blocked_at(self, now: float) -> bool:
         """Whether the loop is blocked at this moment, as seen from another thread."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import suppress
 from typing import Any
 
+from midstream._attribution import LOOP_WAIT_S
 from midstream._chunks import Reader
 from midstream._session import CAUGHT_UP_S
 from midstream._tracker import Tracker
@@ -88,7 +89,7 @@ def _pass(
     clock: Callable[[], float],
     hide: Callable[[Any], bool] | None,
 ) -> Generator[Any, None, None]:
-    session, long_s = tracker.session, tracker.attribution.long_s
+    session, candidate_s, calm = tracker.session, tracker.attribution.candidate_s, tracker.attribution.calm
     steady, longest, longest_hold, last = None, 0.0, 0.0, session.opened
     try:
         yield
@@ -98,8 +99,10 @@ def _pass(
             wait, hold, last = now - asked, asked - last, now
             try:
                 reading = read(chunk)
-                if reading is steady and (
-                    wait + hold < long_s or tracker.attribution.undisturbed(now, wait + hold)
+                if (
+                    reading is steady
+                    and wait + hold < candidate_s
+                    and (wait + hold < LOOP_WAIT_S or calm(now))
                 ):
                     session.wait_from = None
                     session.last_event = now
@@ -133,7 +136,7 @@ async def _apass(
     clock: Callable[[], float],
     hide: Callable[[Any], bool] | None,
 ) -> AsyncGenerator[Any, None]:
-    session, long_s = tracker.session, tracker.attribution.long_s
+    session, candidate_s, calm = tracker.session, tracker.attribution.candidate_s, tracker.attribution.calm
     steady, longest, longest_hold, last = None, 0.0, 0.0, session.opened
     try:
         yield
@@ -143,8 +146,10 @@ async def _apass(
             wait, hold, last = now - asked, asked - last, now
             try:
                 reading = read(chunk)
-                if reading is steady and (
-                    wait + hold < long_s or tracker.attribution.undisturbed(now, wait + hold)
+                if (
+                    reading is steady
+                    and wait + hold < candidate_s
+                    and (wait + hold < LOOP_WAIT_S or calm(now))
                 ):
                     session.wait_from = None
                     session.last_event = now
