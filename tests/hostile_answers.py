@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,8 @@ from hostile_wire import Act, Answer, Piece
 from midstream.testing import DONE, chunk, finish, frame, role, text, usage
 
 DELAYS_S = [0.0, 0.0, 0.0, 0.001, 0.05, 0.3, 1.0, 2.6, 4.9, 5.0, 5.1, 20.0, 59.0]
-ENDS = [Act.EOF, Act.CUT, Act.SILENCE, Act.CANCEL]
+ENDS = [Act.EOF, Act.CUT, Act.SILENCE, Act.CANCEL, Act.EOF, Act.CUT, Act.SILENCE, Act.CANCEL]
+ENDS += [Act.INTERRUPT, Act.EXIT, Act.ABANDON, Act.FAULT]
 MEANWHILE = [Act.GARBAGE, Act.LOOK, Act.CLOSE, Act.READ]
 
 words = st.sampled_from(["a", "Hel", "", " ", "\n", "x\u2028y\u0085z", "ß", "🧊", "\x00", "0", "x" * 300])
@@ -110,7 +112,23 @@ chat = st.one_of(
     st.builds(lambda word, n: text(word, usage={"prompt_tokens": 3, "completion_tokens": n}), words, counts),
     st.just(frame({"id": "x", "usage": {"prompt_tokens": 3, "completion_tokens": 2}})),
     st.just(frame({"id": "", "object": "", "model": "", "choices": [], "prompt_filter_results": []})),
+    st.just(text("a", usage=None)),
+    st.just(chunk({}, "stop", usage={"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5})),
     st.just(frame({"id": "", "choices": [{"index": 0, "finish_reason": None}]})),
+    st.just(
+        frame(
+            {
+                "id": "",
+                "choices": [
+                    {
+                        "index": 0,
+                        "finish_reason": None,
+                        "content_filter_offsets": {"check_offset": 44, "start_offset": 44, "end_offset": 198},
+                    }
+                ],
+            }
+        )
+    ),
     st.just(frame({"choices": [], "cost": "0"})),
     st.just(chunk({"content": ""}, "error", error={"code": 502, "message": "gone"})),
 )
@@ -186,6 +204,9 @@ noise = st.one_of(
             "data: [DONE]",
             text("a").rstrip("\n"),
             text("x" * 100_000),
+            text("x" * 1_500_000),
+            "id: 1\n" + text("a") + ": ping\n\n" + text("b"),
+            'data: {"id": "c1", "object": "chat.completion", "choices": []}',
         ]
     ),
     _junk(),
@@ -230,6 +251,20 @@ def pieces(draw: st.DrawFn, api: str) -> tuple[Piece, ...]:
     return tuple(found)
 
 
+WHOLE = {
+    "chat": json.dumps(
+        {
+            "id": "c1",
+            "object": "chat.completion",
+            "choices": [{"index": 0, "message": {"content": "ab"}, "finish_reason": "stop"}],
+        }
+    ).encode(),
+    "completions": b'{"id": "c1", "object": "text_completion", "choices": [{"index": 0, "text": "ab"}]}',
+    "responses": b'{"id": "r1", "object": "response", "output": []}',
+}
+"""What a server answers that does not know of streaming."""
+
+
 @st.composite
 def answers(draw: st.DrawFn, api: str) -> tuple[Answer, ...]:
     """What the server says to one call: a stream as a rule, now and then a refusal before it, or something else."""
@@ -243,6 +278,10 @@ def answers(draw: st.DrawFn, api: str) -> tuple[Answer, ...]:
         missing=draw(st.sampled_from([0, 0, 0, 5])),
         headers=draw(st.sampled_from([(), (("connection", "close"),), (("x-request-id", "r1"),)])),
     )
+    if stream.kind == "json" and draw(st.booleans()):
+        stream = replace(stream, pieces=((draw(st.sampled_from(DELAYS_S)), WHOLE[api]),))
+    if stream.kind == "html":
+        stream = replace(stream, pieces=((0.1, b"<!doctype html>\n<p>data: {}</p>\n"),))
     body = b'{"error": {"message": "no", "code": "c"}}'
     refused = Answer(
         ((0.1, body),), status=429, kind="json", framing="counted", headers=(("retry-after-ms", "1"),)

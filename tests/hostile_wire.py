@@ -24,11 +24,23 @@ class Act(Enum):
     CUT = "the connection breaks"
     SILENCE = "nothing comes until the read timeout"
     CANCEL = "the caller's wait is cancelled"
+    INTERRUPT = "the read is interrupted from the keyboard"
+    EXIT = "the read ends with the program"
+    ABANDON = "the read ends as a generator that is closed does"
+    FAULT = "the read fails in a way that no HTTP library knows"
     GARBAGE = "the garbage collector runs"
     CLOSE = "somebody else closes the stream"
     READ = "somebody else asks for the next chunk"
     LOOK = "somebody else lists the open streams"
 
+
+RAISES: dict[Act, Callable[[], BaseException]] = {
+    Act.INTERRUPT: KeyboardInterrupt,
+    Act.EXIT: lambda: SystemExit(3),
+    Act.ABANDON: GeneratorExit,
+    Act.FAULT: lambda: LookupError("no such thing"),
+}
+"""What the reader is hit by, in either world."""
 
 Piece: TypeAlias = "tuple[float, bytes | Act]"
 """Seconds after the piece before it, and what comes then."""
@@ -94,6 +106,8 @@ class Network:
         self.meanwhile: dict[Act, Callable[[], Awaitable[None]]] = {}
         """What somebody else does while a read is under way."""
         self.lines: list[Line] = []
+        self.collected = False
+        """Whether an answer had the garbage collected."""
         http = http_library()
         self.core = importlib.import_module(http.__name__.replace("httpx", "httpcore"))
         self.socket = socket
@@ -191,7 +205,11 @@ class Line:
             assert task is not None
             task.cancel()
             await asyncio.sleep(0)
+        if act in RAISES:
+            exception = RAISES[act]()
+            raise exception
         if act is Act.GARBAGE:
+            self.network.collected = True
             gc.collect()
         if act in self.network.meanwhile:
             await self.network.meanwhile[act]()

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import sys
-from collections.abc import Awaitable, Callable
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +64,7 @@ class World:
         self.kind = kind
         self.clock = ManualClock()
         self.network = Network(kind, self.clock, socket)
-        self.loop = asyncio.new_event_loop() if kind == "async" else None
+        self.loop = loop_in_order() if kind == "async" else None
         self.noise: list[str] = []
         self.held: dict[int, Handle] = {}
         self.past: list[Handle] = []
@@ -95,8 +98,8 @@ class World:
             try:
                 came = self._run(act(self))
             except BaseException as exc:
-                return _raised(exc)
-            return _came(came)
+                return raised_by(exc)
+            return came_of(came)
 
     def settle(self) -> None:
         """Let everything that was left behind come to its end."""
@@ -183,6 +186,79 @@ class World:
             except OVER:  # noqa: PERF203 - the end of the stream is the end of the loop
                 break
         return found
+
+    async def step_for(self, number: int, turns: int) -> Any:
+        """Ask for the next chunk as `asyncio.wait_for` does, and give up after so many turns of the loop."""
+        handle = self.held[number]
+        if self.loop is None:
+            return await self.step(number)
+        stopped: list[BaseException] = []
+
+        async def ask() -> Any:
+            try:
+                return await self._wait(handle, lambda: _next(handle.stream))
+            except (KeyboardInterrupt, SystemExit) as exc:  # they would stop the loop from a task of its own
+                stopped.append(exc)
+
+        task = asyncio.ensure_future(ask())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        came = await task
+        if stopped:
+            raise stopped[0]
+        return came
+
+    async def loop_closed(self, number: int, count: int) -> list[Any]:
+        """Read so many chunks in a loop over an iterator, and close the iterator itself."""
+        handle = self.held[number]
+        found: list[Any] = []
+        loop = aiter(handle.stream) if hasattr(handle.stream, "__aiter__") else iter(handle.stream)
+        try:
+            while len(found) < count:
+                found.append(await self._wait(handle, lambda: _next(loop)))
+        except OVER:
+            pass
+        finally:
+            close = getattr(loop, "aclose", getattr(loop, "close", None))
+            if close is not None and loop is not handle.stream:
+                await settled(close())
+        return found
+
+    async def reach_inside(self, number: int, how: str) -> None:
+        """Close the generator inside the SDK's stream, or raise something in it, as some libraries do."""
+        handle = self.held[number]
+        iterator = getattr(handle.stream, "_iterator", None)
+        handle.lived.disturbed = True
+        if how == "close":
+            close = getattr(iterator, "aclose", getattr(iterator, "close", None))
+            if close is not None:
+                await settled(close())
+            return
+        throw = getattr(iterator, "athrow", getattr(iterator, "throw", None))
+        if throw is not None:
+            await settled(throw(KeyboardInterrupt() if how == "interrupt" else LookupError("thrown")))
+
+    async def look(self, number: int) -> list[str]:
+        """Ask everything about a call that can be asked without reading it."""
+        handle = self.held[number]
+        found = []
+        for holder in (handle.raw, handle.stream):
+            for name in ("status_code", "request_id", "headers", "is_closed", "retries_taken", "response"):
+                value = getattr(holder, name, None)
+                found.append(
+                    f"{name}: {value if isinstance(value, str | int | bool) else type(value).__name__}"
+                )
+        return found
+
+    async def end_generators(self, *, newest_first: bool = False) -> None:
+        """Have the loop close every asynchronous generator, as it does before it ends."""
+        for handle in self.held.values():
+            handle.lived.disturbed = True
+        if self.loop is not None:
+            vars(self.loop)["_asyncgens"].newest_first = newest_first
+            await self.loop.shutdown_asyncgens()
+            vars(self.loop)["_asyncgens_shutdown_called"] = False  # the world goes on
 
     async def close_stream(self, number: int, name: str) -> None:
         """Close the stream, under any name that it has for that."""
@@ -281,6 +357,71 @@ class World:
             lived.last_event = self.clock.now
 
 
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """Every warning, and every exception that nobody could be told of, as text without addresses."""
+    found: list[str] = []
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: found.append(f"unraisable: {unraisable.exc_value!r}")
+    gc.collect()
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            yield found
+            gc.collect()
+        found += [
+            f"{warning.category.__name__}: {warning.message}"
+            for warning in warned
+            if not issubclass(warning.category, DeprecationWarning)
+        ]
+        found[:] = [re.sub(r"0x[0-9a-f]+", "0x", line) for line in found]
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
+def garbage_by_hand() -> Iterator[None]:
+    """Nothing is collected but when told to, and then without going through all that was there before."""
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+class InOrder:
+    """The generators that a loop knows, in the order in which they began. The loop's own set has them in any order."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any]] = {}
+        self.newest_first = False
+
+    def add(self, generator: Any) -> None:
+        self.discard(generator)
+        self._known[id(generator)] = weakref.ref(generator)
+
+    def discard(self, generator: Any) -> None:
+        self._known.pop(id(generator), None)
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        found = [generator for known in self._known.values() if (generator := known()) is not None]
+        return reversed(found) if self.newest_first else iter(found)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def loop_in_order() -> asyncio.AbstractEventLoop:
+    """A loop that does the same each time, and to the generators of either world."""
+    loop = asyncio.new_event_loop()
+    vars(loop)["_asyncgens"] = InOrder()
+    return loop
+
+
 def _ask(client: Any, api: str, model: str) -> tuple[Any, dict[str, Any]]:
     if api == "chat":
         return client.chat.completions, {"model": model, "messages": [{"role": "user", "content": "hi"}]}
@@ -320,19 +461,19 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-def _came(value: Any) -> Any:
+def came_of(value: Any) -> Any:
     if isinstance(value, list):
-        return [_came(item) for item in value]
+        return [came_of(item) for item in value]
     return (type(value).__module__, type(value).__qualname__, repr(value))
 
 
-def _raised(exc: BaseException | None) -> Any:
+def raised_by(exc: BaseException | None) -> Any:
     """An exception as the caller can see it, with those that it came from."""
     if exc is None:
         return None
     told = [f"{type(exc).__module__}.{type(exc).__qualname__}", repr(exc.args), str(exc)]
     told += [repr(getattr(exc, name, None)) for name in ("code", "param", "type", "body", "status_code")]
-    return ("raised", *told, _raised(exc.__cause__), _raised(exc.__context__), exc.__suppress_context__)
+    return ("raised", *told, raised_by(exc.__cause__), raised_by(exc.__context__), exc.__suppress_context__)
 
 
 def _noise(exc: BaseException | None) -> str:

@@ -88,7 +88,8 @@ def _tests_of_the_sdk(*, real_time: bool) -> list[str]:
     return [
         str(file.relative_to(ROOT))
         for file, text in files.items()
-        if re.search("^from harness import", text, re.MULTILINE) and (real_time or "WireServer" not in text)
+        if re.search("^from (harness|hostile_world) import", text, re.MULTILINE)
+        and (real_time or "WireServer" not in text)
     ]
 
 

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
+import gc
 import logging
+import pickle
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import asdict, is_dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, AzureOpenAI, OpenAI
+from opentelemetry import baggage
+from opentelemetry import context as otel_context
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -29,14 +36,20 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import midstream
 from harness import Answer, settled
-from midstream import _guard
+from midstream import Outcome, _guard
 from midstream._patch import Patches
+from midstream._plan import plan_of
+from midstream._stand_in import StandIn
 from midstream.cli import main
 from midstream.cli._dashboard_page import Page
-from midstream.journal import flush
+from midstream.journal import Journal, flush
+from midstream.setup import Setup
 from midstream.sources.http import UnreachableError
 from midstream.testing import (
+    CUT,
     DONE,
+    SILENCE,
+    Collected,
     ManualClock,
     Script,
     chunk,
@@ -50,6 +63,7 @@ from midstream.testing import (
     usage,
 )
 from needs import needs_responses
+from records import a_record
 
 
 class Canaries:
@@ -127,12 +141,21 @@ class Outlets:
             on_end=self.show,
             **settings,
         )
-        self.shown.append(repr(seen.monitor))
+        self.shown += [repr(seen.monitor), repr(seen)]
         return seen
 
+    def look_inside(self, seen: Collected) -> None:
+        """Keep how everything looks that a debugger, a crash report or a curious program could print."""
+        ours = [seen, seen.process, *seen.process.roster]
+        ours += [thing for thing in gc.get_objects() if str(type(thing).__module__).startswith("midstream")]
+        self.shown += [repr(thing) for thing in ours if not isinstance(thing, StandIn)]
+
     def show(self, value: Any) -> None:
-        """Keep what a hook or a list of streams was given."""
+        """Keep what a hook or a list of streams was given, in every form that it can be given on in."""
         self.shown += [repr(value), str(value)]
+        for one in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(one) and not isinstance(one, type):
+                self.shown += [repr(pickle.dumps(one)), repr(asdict(one)), repr(copy.deepcopy(one))]
 
     def all(self) -> dict[str, str | bytes]:
         """Everything that came out, by where it came out."""
@@ -142,6 +165,7 @@ class Outlets:
             "values": "\n".join(self.shown),
             "log": "\n".join(self.log.lines),
             "metrics": "" if data is None else data.to_json(),
+            "OTLP": b"" if data is None else encode_metrics(data).SerializeToString(),
             "Prometheus page": generate_latest(self.prometheus),
             "spans": "\n".join(span.to_json() for span in self.spans.get_finished_spans()),
             "journal": b"".join(file.read_bytes() for file in sorted(self.path.iterdir())),
@@ -360,6 +384,185 @@ def test_nothing_of_a_refusal_comes_out(status: int, kind: str, outlets: Outlets
     clean(outlets, "llm.example.com", "Error")
 
 
+async def exhausted(answer: Answer) -> None:
+    async for _ in answer:
+        pass
+
+
+async def closed(answer: Answer) -> None:
+    async for _ in answer:
+        await answer.close()
+        break
+
+
+async def response_closed(answer: Answer) -> None:
+    async for _ in answer:
+        await answer.close_response()
+        break
+
+
+async def dropped(answer: Answer) -> None:
+    async for _ in answer:
+        break
+    answer.raw = None
+    gc.collect()
+
+
+async def never_read(answer: Answer) -> None:
+    answer.raw = None
+    gc.collect()
+
+
+async def raised_in_the_body(answer: Answer) -> None:
+    async with answer:
+        async for _ in answer:
+            raise LookupError(bird("callers"))
+
+
+async def cancelled(answer: Answer) -> None:
+    async with answer:
+        async for _ in answer:
+            raise asyncio.CancelledError(bird("cancelled"))
+
+
+LEAVINGS = [exhausted, closed, response_closed, dropped, never_read, raised_in_the_body, cancelled]
+WAITS: dict[str, Script] = {"cut": [(20, CUT)], "timeout": [(20, SILENCE)], "nothing": []}
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("leave", "end"),
+    [*((leave, "nothing") for leave in LEAVINGS), (exhausted, "cut"), (exhausted, "timeout")],
+)
+def test_nothing_comes_out_however_a_stream_is_left(
+    leave: Callable[[Answer], Any], end: str, kind: str, outlets: Outlets
+) -> None:
+    """Nor from what the program and midstream hold meanwhile, should somebody print it."""
+    made = client(kind, outlets, [*SPOKEN[:5], *((40 + at, data) for at, data in WAITS[end])])
+    seen = outlets.watch(made)
+
+    async def use() -> None:
+        token = otel_context.attach(baggage.set_baggage(bird("baggagename"), bird("baggage")))
+        try:
+            answer = Answer(await settled(made.chat.completions.create(**REQUEST, stream=True)))
+            outlets.look_inside(seen)
+            await leave(answer)
+        except (Exception, asyncio.CancelledError):
+            outlets.show("it raised")
+        finally:
+            otel_context.detach(token)
+
+    asyncio.run(use())
+    gc.collect()
+    seen.flush()
+    outlets.look_inside(seen)
+
+    assert len(seen.records) == 1
+    clean(outlets, "llm.example.com", str(seen.records[0].outcome), "StreamRecord(")
+
+
+def test_nothing_of_a_proxy_comes_out(outlets: Outlets) -> None:
+    """A proxy has a login of its own, and its address is nobody's business but the program's."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        proxy = f"http://{bird('user')}:{bird('password')}@127.0.0.1:{taken.getsockname()[1]}"
+        made = OpenAI(
+            api_key=bird("key"),
+            base_url="http://llm.example.com/v1",
+            http_client=http_library().Client(proxy=proxy),
+            max_retries=0,
+        )
+        asyncio.run(ask(outlets, made, made.chat.completions.create, **REQUEST))
+
+    clean(outlets, "APIConnectionError")
+
+
+def test_nothing_of_an_azure_client_comes_out(outlets: Outlets) -> None:
+    """Its deployment is a model's name; token, version and path are not."""
+    made = AzureOpenAI(
+        azure_endpoint=f"https://{bird('user')}:{bird('password')}@shop.openai.azure.com/{bird('path')}",
+        azure_deployment=bird("deployment"),
+        azure_ad_token=bird("adtoken"),
+        api_version=bird("version"),
+        http_client=scripted(SPOKEN, outlets.clock, headers=SERVED),
+        max_retries=0,
+    )
+    asyncio.run(ask(outlets, made, made.chat.completions.create, **REQUEST))
+
+    clean(outlets, "shop.openai.azure.com", "azure.ai.openai")
+
+
+def test_nothing_of_a_raw_response_comes_out(outlets: Outlets) -> None:
+    """Headers and bytes are there for the caller alone."""
+    made = client("sync", outlets, SPOKEN)
+    seen = outlets.watch(made)
+    raw = made.chat.completions.with_raw_response.create(**REQUEST, stream=True)
+    outlets.look_inside(seen)
+    assert bird("responseheader") in raw.headers.values()
+    list(raw.parse())
+    with made.chat.completions.with_streaming_response.create(**REQUEST, stream=True) as response:
+        outlets.look_inside(seen)
+        assert any(bird("text") in line for line in response.iter_lines())
+    seen.flush()
+
+    clean(outlets, "llm.example.com", "completed")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://{user}:{password}@127.0.0.1:9",
+        "http://{user}:{password}@127.0.0.1:9/{path}?key={query}",
+        "{user}:{password}@127.0.0.1:9",
+        *(
+            pytest.param(
+                f"http://{{user}}:{{password}}{sign}x@127.0.0.1:9",
+                marks=pytest.mark.xfail(
+                    strict=False, reason="what comes before the sign is taken for the host"
+                ),
+                id=f"{sign} in the password",
+            )
+            for sign in "/?#"
+        ),
+    ],
+)
+def test_nothing_of_a_collectors_address_comes_out(
+    endpoint: str, outlets: Outlets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Host and port of the collector are said when it cannot be reached; login, path and headers are not."""
+    url = endpoint.format(**{name: bird(name) for name in ("user", "password", "path", "query")})
+    environ = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={bird('otlpheader')}",
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    try:
+        with Setup(plan_of(environ)) as handle:
+            outlets.show(handle)
+            outlets.show(repr(vars(handle).get("_plan")))
+            handle.flush(2.0)
+    except Exception as exc:
+        outlets.show(exc)
+    said = "\n".join([*outlets.shown, *outlets.log.lines])
+
+    assert bird.in_(said) == []
+    assert "127.0.0.1:9" in said or "must" in said
+
+
+def test_nothing_is_in_what_a_refused_argument_says(outlets: Outlets) -> None:
+    """A key in the wrong place is not repeated."""
+    for refused in (bird("key"), bird("key").encode(), {"api_key": bird("key")}):
+        with pytest.raises(TypeError, match=r"^monitor\(\) takes") as caught:
+            midstream.monitor(refused)
+        outlets.show(caught.value)
+    for settings in ({"on_end": bird("key")}, {"include_usage": bird("key")}, {"attributes": bird("key")}):
+        with pytest.raises(TypeError) as caught:
+            midstream.monitor(OpenAI(api_key="none"), **settings)  # type: ignore[call-overload]
+        assert isinstance(caught.value, TypeError)
+
+
 def test_nothing_of_a_stream_of_another_make_comes_out(outlets: Outlets) -> None:
     """Generators, functions and their arguments, whatever they yield and however they fail."""
 
@@ -489,6 +692,84 @@ def test_nothing_is_in_what_is_made_of_a_journal(
     assert {name: bird.in_(data) for name, data in files.items() if bird.in_(data)} == {}
 
 
+EVIL = """</script><script>alert(1)</script><img src=x onerror=alert(2)>"'`{{7*7}}\x1b]0;title\x07\x1b[31m"""
+"""What a server may call itself, its model and its reasons."""
+
+
+@pytest.mark.xfail(strict=False, reason="names are logged as the server wrote them")
+def test_name_of_a_served_model_is_one_line_of_a_log(outlets: Outlets) -> None:
+    """A server that names its model with line breaks in it cannot write lines of its own into somebody's log."""
+
+    def words() -> Iterator[Any]:
+        for _ in range(3):
+            yield {"model": f"m\nERROR all is lost{EVIL}", "choices": [{"delta": {"content": "a"}}]}
+            outlets.clock.advance(20)
+
+    seen = outlets.watch(words)
+    list(seen.monitor(words)())
+
+    froze = [line.partition(" (")[0] for line in outlets.log.lines if "stream froze" in line]
+    assert froze
+    assert [line for line in froze if "\n" in line or "\x1b" in line] == []
+
+
+READING: list[Any] = [
+    ["report"],
+    ["report", "--html", "{page}"],
+    pytest.param(
+        ["advise", "max-tokens"],
+        marks=pytest.mark.xfail(strict=False, reason="names are printed as they stand in the journal"),
+    ),
+    ["compare", "--at", "{halfway}"],
+]
+
+
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_names_of_servers_run_nothing_and_steer_no_terminal(
+    command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever stands in a journal, a report is a page without a script of others, and the rest is plain lines."""
+    journal = Journal(tmp_path / "streams.db")
+    now = time.time()
+    for number in range(60):
+        journal.write(
+            a_record(
+                started_at=now - number,
+                provider=EVIL,
+                server_address=EVIL,
+                request_model=EVIL,
+                response_model=EVIL,
+                operation=EVIL,
+                attributes={"team": EVIL},
+                error_type=EVIL,
+                outcome=Outcome.ERROR if number % 2 else Outcome.COMPLETED,
+                finish_reasons=(EVIL,),
+                max_gap_s=9.0,
+                max_gap_at_s=1.0,
+                freezes=1,
+                duration_s=12.0,
+                token_limit=16,
+                output_tokens=16,
+            )
+        )
+    assert journal.flush()
+    page = tmp_path / "report.html"
+    halfway = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now - 30))
+    words = [word.format(page=page, halfway=halfway) for word in command]
+
+    assert main([*words, "--journal", str(journal.path), "--since", "1970-01-01"]) in {0, 3, 4}
+
+    said = capfd.readouterr()
+    assert "60" in said.out + said.err or "30" in said.out + said.err
+    assert "\x1b" not in said.out + said.err
+    if page.exists():
+        written = page.read_text()
+        assert "alert(1)" in written  # its name is there
+        for run in ("<script>alert", "<img", "</script><script>alert", "\x1b"):
+            assert run not in written
+        assert written.count("</script>") == written.count("<script")
+
+
 # What commands say of servers
 
 
@@ -532,7 +813,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 @pytest.mark.parametrize("server", ["refuses", "is not there"])
-@pytest.mark.parametrize("address", ["user", "query", "malformed"])
+@pytest.mark.parametrize("address", ["user", "query", "malformed", "slash", "hash", "unclosed"])
 def test_no_login_key_or_query_is_in_what_a_command_says(  # noqa: PLR0917 - fixtures
     command: list[str],
     server: str,
@@ -552,6 +833,9 @@ def test_no_login_key_or_query_is_in_what_a_command_says(  # noqa: PLR0917 - fix
         urls = {
             "user": f"http://{bird('user')}:{bird('password')}@127.0.0.1:{port}",
             "query": f"http://127.0.0.1:{port}/?key={bird('query')}",
+            "slash": f"http://{bird('user')}:{bird('password')}/x@127.0.0.1:{port}",
+            "hash": f"http://{bird('user')}:{bird('password')}#x@127.0.0.1:{port}",
+            "unclosed": f"http://[{bird('user')}:{bird('password')}@127.0.0.1:{port}",
             "malformed": f"http://{bird('user')}:{bird('password')}@127.0.0.1:{port}x/?key={bird('query')}",
         }
         status = main([part.format(url=urls[address]) for part in command])
@@ -594,9 +878,6 @@ def test_no_login_is_in_what_the_dashboard_says(
 
 def test_whoever_listens_beyond_this_machine_is_warned(caplog: pytest.LogCaptureFixture) -> None:
     """`setup()` serves metrics on loopback; elsewhere only when told to, and it says so."""
-    from midstream._plan import plan_of
-    from midstream.setup import Setup
-
     with Setup(plan_of({}, prometheus=0)) as handle:
         assert (handle.prometheus_url or "").startswith("http://127.0.0.1:")
     assert caplog.records == []

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,13 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from harness import ASK
 from midstream import _guard
 from midstream._hooks import LONGEST_QUEUE, HookRunner
+from midstream.journal import Journal, flush, read_records
 from midstream.lab.wire import WireServer
 from midstream.testing import DONE, ManualClock, collect, finish, scripted, text
+from records import a_record
 from waiting import until
 
+DAY_S = 86_400.0
 ROOT = Path(__file__).parent.parent
 SCRIPT = [(0.0, text("a")), (0.1, text("b")), (0.9, text("c")), (1.0, finish()), (1.0, DONE)]
 
@@ -204,7 +208,100 @@ def test_hooks_that_fall_behind_are_dropped_and_that_is_said(caplog: pytest.LogC
     ]
 
 
+def test_hook_may_call_everything_there_is(server: WireServer, tmp_path: Path) -> None:
+    """Whatever of midstream a hook calls comes back, while the stream freezes, thaws and ends."""
+    told, log, exit_s = child(
+        STREAMS
+        + """
+from midstream.journal import flush
+calls = []
+
+def everything(value):
+    calls.append(type(value).__name__)
+    midstream.monitor(bare, journal=sys.argv[2])
+    midstream.monitor(iter("ab"), on_end=records.append)
+    midstream.instrument(on_freeze=everything, on_end=everything)
+    midstream.uninstrument()
+    midstream.streams()
+    flush(1.0)
+
+ours = midstream.monitor(
+    ours, freeze_after_s=0.3, on_freeze=everything, on_thaw=everything, on_end=everything, journal=sys.argv[2]
+)
+text = read(ours)[0]
+deadline = time.monotonic() + 20
+while len(calls) < 3 and time.monotonic() < deadline: time.sleep(0.01)  # a hook has a thread of its own
+say(text=text, calls=calls, open=len(midstream.streams()))
+say(at=time.monotonic())
+""",
+        server.base_url,
+        str(tmp_path / "streams.db"),
+    )
+    assert told[0] == {"text": "abc", "calls": ["Freeze", "Freeze", "StreamRecord"], "open": 0}
+    assert exit_s < 5.0
+    assert [line for line in log if not line.startswith("midstream: stream froze")] == []
+
+
+def test_hook_that_hangs_does_not_hold_the_exit(server: WireServer) -> None:
+    """It is left behind where it hangs."""
+    told, log, exit_s = child(
+        STREAMS
+        + """
+import threading
+ours = midstream.monitor(ours, on_end=lambda record: threading.Event().wait(60))
+say(text=read(ours)[0])
+say(at=time.monotonic())
+""",
+        server.base_url,
+    )
+    assert told[0] == {"text": "abc"}
+    assert exit_s < 5.0
+    assert log == []
+
+
 # The process
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_fork_by_another_thread_in_mid_read(server: WireServer) -> None:
+    """The reader does not exist in the child. There the list is empty, and the child's own streams are watched."""
+    told, log, _ = child(
+        STREAMS
+        + """
+import os, threading, warnings; warnings.simplefilter("ignore")
+froze, ended = [], []
+ours = midstream.monitor(ours, freeze_after_s=0.3, on_freeze=froze.append, on_end=records.append)
+stream = ours.chat.completions.create(model="m", messages=[], stream=True)
+seen = []
+reader = threading.Thread(target=lambda: seen.extend(chunk.choices[0].delta.content or "" for chunk in stream))
+reader.start()
+while len(seen) < 2: time.sleep(0.01)  # it waits for the third chunk now
+
+def fork():
+    if os.fork() == 0:
+        say(open=len(midstream.streams()))
+        again = midstream.monitor(OpenAI(api_key="none", base_url=sys.argv[1]), freeze_after_s=0.3,
+                                  on_freeze=froze.append, on_end=ended.append)
+        text = read(again)[0]
+        say(text=text, froze=len(froze), ended=[record.outcome for record in ended], parents=len(records))
+        os._exit(0)
+    os.wait()
+
+forking = threading.Thread(target=fork)
+forking.start(); forking.join(); reader.join()
+deadline = time.monotonic() + 10
+while not records and time.monotonic() < deadline: time.sleep(0.01)  # a hook has a thread of its own
+say(text="".join(seen), outcomes=[record.outcome for record in records], froze=len(froze))
+say(at=time.monotonic())
+""",
+        server.base_url,
+    )
+    assert told[:3] == [
+        {"open": 0},
+        {"text": "abc", "froze": 1, "ended": ["completed"], "parents": 0},
+        {"text": "abc", "outcomes": ["completed"], "froze": 1},
+    ]
+    assert [line for line in log if not line.startswith("midstream: stream froze")] == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -265,6 +362,39 @@ say(at=time.monotonic())
     assert [
         line for line in log if not line.startswith(("midstream: stream froze", "midstream: the journal"))
     ] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
+def test_journal_that_finds_no_descriptor_waits_for_one(server: WireServer, tmp_path: Path) -> None:
+    """It is opened when the first record comes, which may be the worst moment: said once, and nothing is lost."""
+    told, log, _ = child(
+        STREAMS
+        + """
+import os, resource
+from midstream.journal import flush, read_records
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+ours = midstream.monitor(ours, on_end=records.append, journal=sys.argv[2])
+stream = ours.chat.completions.create(model="m", messages=[], stream=True)
+taken = []
+while True:
+    try: taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError: break
+text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+without = flush(1.0)
+for number in taken: os.close(number)
+say(text=text, ended=len(records), without=without, later=flush(10.0), rows=len(read_records(sys.argv[2])))
+say(at=time.monotonic())
+""",
+        server.base_url,
+        str(tmp_path / "streams.db"),
+    )
+    if "failed with OSError" in log[0]:
+        pytest.xfail(
+            "the journal loads SQLite when the first record comes, and without a descriptor it cannot"
+        )
+    assert told[0] == {"text": "abc", "ended": 1, "without": False, "later": True, "rows": 1}
+    assert log[0].startswith(f"midstream: the journal {tmp_path / 'streams.db'} cannot be written")
+    assert len(log) == 1, log  # that it is over is said at INFO
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
@@ -399,6 +529,42 @@ def test_wall_clock_that_jumps_moves_no_duration(jump_s: float) -> None:
     record = seen.record
     assert (record.duration_s, record.max_gap_s, record.waited_s) == (3.0, 2.0, 3.0)
     assert (record.started_at, record.clock_jump_s) == (1_000_000.0, jump_s)
+
+
+def test_wall_clock_that_goes_and_comes_back(tmp_path: Path) -> None:
+    """Within one stream, and for the journal: what is written while the clock is wrong is written."""
+    path, clock = tmp_path / "streams.db", ManualClock()
+    ahead_s = 0.0
+    journal = Journal(path, wall=lambda: 1_000_000_000.0 + clock() + ahead_s)
+    client = OpenAI(
+        api_key="none", http_client=scripted([(1, text("a")), (3, finish()), (3, DONE)], clock), max_retries=0
+    )
+    seen = collect(client, clock=clock, on_end=journal.write)
+    seen.process.wall = lambda: 1_000_000_000.0 + clock() + ahead_s
+    for days in (0, 20, -20, 0):
+        ahead_s = days * DAY_S
+        stream = client.chat.completions.create(**ASK, stream=True)
+        next(stream)
+        ahead_s += 7200.0
+        next(stream)
+        ahead_s -= 7200.0
+        list(stream)
+        assert flush()
+
+    assert [(record.duration_s, record.clock_jump_s) for record in seen.records] == [(3.0, None)] * 4
+    assert len(read_records(path)) == 4
+    client.close()
+
+
+def test_wall_clock_that_is_a_month_ahead_empties_the_journal(tmp_path: Path) -> None:
+    """Its rows are older than it keeps any, as far as it can know; what comes next is kept."""
+    path, now = tmp_path / "streams.db", 1_000_000_000.0
+    for at in (now, now + 1, now + 40 * DAY_S):
+        journal = Journal(path, wall=partial(float, at))
+        journal.write(a_record(started_at=at))
+        assert flush()
+
+    assert [record.started_at for record in read_records(path)] == [now + 40 * DAY_S]
 
 
 def points(reader: InMemoryMetricReader) -> list[Any]:

@@ -79,8 +79,17 @@ class Worlds(RuleBasedStateMachine):
         found = self.ours.do(act)
         note(f"-> {expected}")
         assert found == expected
+        if (
+            self.bare.network.collected
+        ):  # in mid-read, when each world still held some of what it has let go of since
+            self.bare.network.collected = False
+            self.settle()
         self.same()
         return found
+
+    def settle(self) -> None:
+        for world in (self.bare, self.ours):
+            world.settle()
 
     def same(self) -> None:
         assert self.ours.network.state() == self.bare.network.state()
@@ -133,6 +142,34 @@ class Worlds(RuleBasedStateMachine):
         self.both(lambda world: world.through(slot, count))
 
     @precondition(lambda self: self.streams())
+    @rule(pick=picks, turns=st.integers(0, 4))
+    def lose_patience(self, pick: int, turns: int) -> None:
+        slot = nth(pick, self.streams())
+        self.both(lambda world: world.step_for(slot, turns))
+
+    @precondition(lambda self: self.streams())
+    @rule(pick=picks, count=st.sampled_from([0, 1, 2]))
+    def loop(self, pick: int, count: int) -> None:
+        slot = nth(pick, self.streams())
+        self.both(lambda world: world.loop_closed(slot, count))
+
+    @precondition(lambda self: self.streams())
+    @rule(pick=picks, how=st.sampled_from(["close", "throw", "interrupt"]))
+    def reach_inside(self, pick: int, how: str) -> None:
+        slot = nth(pick, self.streams())
+        self.both(lambda world: world.reach_inside(slot, how))
+
+    @precondition(lambda self: self.open)
+    @rule(pick=picks)
+    def look(self, pick: int) -> None:
+        slot = nth(pick, self.open)
+        self.both(lambda world: world.look(slot))
+
+    @rule(newest_first=st.booleans())
+    def end_generators(self, newest_first: bool) -> None:
+        self.both(lambda world: world.end_generators(newest_first=newest_first))
+
+    @precondition(lambda self: self.streams())
     @rule(pick=picks, name=st.sampled_from(["close", "close", "aclose"]))
     def close(self, pick: int, name: str) -> None:
         slot = nth(pick, self.streams())
@@ -166,8 +203,7 @@ class Worlds(RuleBasedStateMachine):
 
     @rule()
     def garbage(self) -> None:
-        for world in (self.bare, self.ours):
-            world.settle()
+        self.settle()
         self.same()
 
     def which(self, *ways: str) -> list[int]:
@@ -254,7 +290,7 @@ def outcomes(lived: Lived) -> set[str]:
     if ended is StopAsyncIteration:
         return {"empty"} if lived.chunks == 0 else {"completed", "no_finish", "error"}
     if not issubclass(ended, Exception):
-        return {"cancelled", "completed"}
+        return {"cancelled", "completed", "error"}  # the last if the server had said that it failed
     return {"timeout"} if "Timeout" in ended.__name__ else {"error"}
 
 

@@ -160,7 +160,9 @@ class _Closing:
         if followed is None:
             return True
         source = followed.source
-        return bool(getattr(source, "gi_running", False) or getattr(source, "ag_running", False))
+        # An async generator counts as running while it awaits, and then it is not the one who closes.
+        runs = getattr(source, "ag_running", False) and getattr(source, "ag_await", None) is None
+        return bool(runs or getattr(source, "gi_running", False))
 
 
 def _usage_only(chunk: Any) -> bool:

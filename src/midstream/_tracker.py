@@ -116,8 +116,14 @@ class Tracker:
         self._finish(now, lambda: self.session.failed(outcome_of(exc), now), error_type_of(exc))
 
     def closed(self, exc: BaseException | None) -> None:
-        """The caller closes the stream between two chunks, perhaps on his way out with an exception."""
-        if not self.session.waiting:
+        """The caller closes the stream, perhaps on his way out with an exception.
+
+        In the midst of a wait, what waits mostly hears of it by itself, and ends the stream in its own way. It does not
+        if it was given up before: then this is the end.
+        """
+        if self.session.waiting:
+            self.dropped()
+        else:
             cancelled = exc is not None and not isinstance(exc, (Exception, GeneratorExit))
             self.left(self._monitor.process.clock(), cancelled=cancelled)
 
