@@ -263,6 +263,23 @@ def test_cancelled_while_waiting_counts_the_wait(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("reason", "outcome", "error_type"), [("abort", "error", "abort"), ("stop", "completed", None)]
+)
+def test_cancelled_after_the_finish_is_what_the_finish_said(
+    kind: str, reason: str, outcome: str, error_type: str | None
+) -> None:
+    """A server that gave up has failed, whatever the caller did in the tail."""
+    clock = ManualClock()
+    client = a_client(kind, [(1, role()), (2, text("a")), (3, finish(reason)), (9, "cancel")], clock)
+
+    with pytest.raises((KeyboardInterrupt, asyncio.CancelledError)):
+        asyncio.run(leave(Exit(exhausted, "", None), client, clock))
+
+    assert (client.seen.record.outcome, client.seen.record.error_type) == (outcome, error_type)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
 def test_raw_response_that_is_never_parsed_leaves_no_record(kind: str) -> None:
     """Without a stream there is nothing to follow, and nothing stays open."""
     clock = ManualClock()

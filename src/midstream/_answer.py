@@ -8,6 +8,10 @@ from types import MappingProxyType
 from midstream._chunks import Reading, Usage
 from midstream._finish import failed_finish, finish_label
 
+MOST_CHOICES = 128
+"""As many as OpenAI's API can be asked for. What a server sends beyond them is passed on, and not looked at."""
+LONGEST_NAME = 256
+"""A name that a server gives, such as that of a model or a finish reason, is kept up to this many characters."""
 _NONE: frozenset[int] = frozenset()
 _FIRST = frozenset({0})
 _NO_FINISHES: Mapping[int, str] = MappingProxyType({})
@@ -42,15 +46,17 @@ class Answer:
     def speak(self, choices: tuple[int, ...]) -> bool:
         """Note that these choices carried output; True if one of them was still unfinished."""
         self._usage_seen_after_content = False
-        if not self._spoken.issuperset(choices):
-            self._spoken = _FIRST if choices == (0,) and not self._spoken else self._spoken.union(choices)
-        return any(choice not in self._finishes for choice in choices)
+        if not self._spoken.issuperset(choices) and len(self._spoken) < MOST_CHOICES:
+            more = _FIRST if choices == (0,) else frozenset(choices[:MOST_CHOICES])
+            self._spoken = self._spoken | more if self._spoken else more
+        return any(choice in self._spoken and choice not in self._finishes for choice in choices)
 
     def note(self, reading: Reading) -> None:
         """Take over what a chunk said beside its output."""
         for index, reason in reading.finishes:
             # A second finish chunk repeats the first; a later choice of the same index cannot exist.
-            self._finishes = {index: reason, **self._finishes}
+            if len(self._finishes) < MOST_CHOICES:
+                self._finishes = {index: reason[:LONGEST_NAME], **self._finishes}
             if failed_finish(reason):
                 self.error = self.error or reason
         if reading.usage is not None:

@@ -131,14 +131,16 @@ class Store:
 
     def _explained(self, error: BaseException) -> StoreError | None:
         """What the user reads of this error; None for one that no disk and no other process can be the cause of."""
-        import sqlite3  # noqa: PLC0415 - whoever has no journal does not pay for it
-
         if isinstance(error, JournalError):
             return StoreError(str(error))
         if isinstance(error, FileNotFoundError):
             return StoreError(f"{self.path} cannot be made: its directory does not exist")
         if isinstance(error, OSError):
             return StoreError(f"{self.path} cannot be written: {error.strerror or type(error).__name__}")
+        if isinstance(error, ImportError):
+            return StoreError(f"{self.path} cannot be written: Python's sqlite3 cannot be loaded")
+        import sqlite3  # noqa: PLC0415 - only now: it takes a file descriptor, and there may be none left
+
         if isinstance(error, sqlite3.OperationalError | sqlite3.InternalError):
             # Codes have names only from Python 3.11 on; these texts are SQLite's own and have never changed.
             return StoreError(f"{self.path} cannot be written: {error}", busy="locked" in str(error))

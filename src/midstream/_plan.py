@@ -109,7 +109,8 @@ def _otlp(environ: Mapping[str, str]) -> tuple[Protocol, str]:
     endpoint = _first(environ, *_ENDPOINTS)
     # Without a scheme, as gRPC allows, the host would be taken for a path.
     parts = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}")
-    target = parts.netloc.rpartition("@")[2]
+    # What follows an @ anywhere: a password with a slash in it, which it must not have, ends the host for `urlsplit`.
+    target = urlsplit(f"//{endpoint.rpartition('@')[2]}").netloc if "@" in endpoint else parts.netloc
     # 4318 is the registered port of OTLP over HTTP; to speak gRPC there is the commonest mistake of all.
     protocol = _first(environ, *_PROTOCOLS) or ("http/protobuf" if target.endswith(":4318") else "grpc")
     if protocol not in {"grpc", "http/protobuf"}:

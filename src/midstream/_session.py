@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeAlias
 
-from midstream._answer import Answer
+from midstream._answer import LONGEST_NAME, Answer
 from midstream._chunks import REASONING, TEXT, TOOL_CALL, Reading
 from midstream._model import Call, Outcome, Phase, Suspicion
 
@@ -209,7 +209,7 @@ class Session:
     def name(self, model: str | None) -> None:
         """Take over the model's name from a chunk that has it; after the second content chunk none is expected."""
         if model is not None:
-            self.answer.model = model
+            self.answer.model = model[:LONGEST_NAME]
         self.unnamed = model is None and self.content_chunks < 2
 
     def take_off(self, blocked: float) -> None:

@@ -14,6 +14,7 @@ from midstream._guard import tell, trouble
 from midstream._model import Freeze, FreezeSpan, Hook, Outcome
 from midstream._roster import FROZEN_TICK_S
 from midstream._session import Session, Signal
+from midstream._shown import clean
 from midstream._spans import keep
 from midstream._views import clock_jump, freeze_of, hidden_of, record_of, span_of, thaw_of
 
@@ -113,7 +114,9 @@ class Tracker:
         if isinstance(exc, GeneratorExit):
             self.dropped()  # raised by the garbage collector, at any moment and in any thread
             return
-        self._finish(now, lambda: self.session.failed(outcome_of(exc), now), error_type_of(exc))
+        session, outcome = self.session, outcome_of(exc)
+        after_all = outcome is Outcome.CANCELLED and session.answer.finished  # what the server said is what counts
+        self._finish(now, lambda: session.failed(outcome, now), None if after_all else error_type_of(exc))
 
     def closed(self, exc: BaseException | None) -> None:
         """The caller closes the stream, perhaps on his way out with an exception.
@@ -237,8 +240,8 @@ class Tracker:
         tell(
             logging.WARNING,
             "midstream: stream froze: nothing from %s at %s for %.1f s%s",
-            call.request_model or session.answer.model or "an unnamed model",
-            _server(call.server_address, call.server_port),
+            clean(call.request_model or session.answer.model or "an unnamed model"),
+            clean(_server(call.server_address, call.server_port)),
             freeze.gap_s,
             " (nor for the other streams of this server)" if freeze.shared else "",
         )

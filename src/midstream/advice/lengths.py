@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from midstream._finish import finish_label
 from midstream._model import Outcome, StreamRecord
+from midstream._shown import clean
 
 Cause: TypeAlias = Literal["limit", "left", "failed", "filtered", "unclear"]
 """What kept an answer from its own end: its token limit, its reader, an error, a filter, or nobody knows."""
@@ -93,10 +94,10 @@ def lengths_of(records: Sequence[StreamRecord]) -> Lengths:
 
 
 def groups_of(records: Iterable[StreamRecord]) -> dict[tuple[str, str], list[StreamRecord]]:
-    """Return the records by model and operation, the group with most of them first."""
+    """Return the records by model and operation, named so that they may be shown; the group with most first."""
     groups: dict[tuple[str, str], list[StreamRecord]] = {}
     for record in records:
-        groups.setdefault((record.request_model, record.operation), []).append(record)
+        groups.setdefault((clean(record.request_model), clean(record.operation)), []).append(record)
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
