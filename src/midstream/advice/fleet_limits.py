@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from midstream._instruments import MODEL, OPERATION
+from midstream._shown import clean
 from midstream.advice.buckets import Bounds, bounds_for, cut_off_of
 from midstream.advice.capacity import Caps, caps
 from midstream.advice.words import percent, rounded
@@ -34,7 +35,8 @@ def fleet_limits(summaries: Iterable[Summary], cut: float, confidence: float) ->
             silent += 1
             continue
         bounds = bounds_for(tokens.buckets, cut, cut_off=cut_off_of(summary), confidence=confidence)
-        found.append(FleetLimit(summary.labels.get(MODEL, ""), summary.labels.get(OPERATION, ""), bounds))
+        model, operation = (clean(summary.labels.get(label, "")) for label in (MODEL, OPERATION))
+        found.append(FleetLimit(model, operation, bounds))
     return sorted(found, key=lambda each: -each.bounds.answers), silent
 
 
