@@ -173,6 +173,20 @@ class Session:
         """What the next chunk most probably brings, and which wait or hold would be the longest so far."""
         return self.steady, self.max_gap or 0.0, self.max_hold or 0.0
 
+    def again(self, now: float) -> None:
+        """The wait ended with one more chunk of the same: what `_streams` does in place."""
+        wait_from, last = self.wait_from, self.last_event
+        if wait_from is None:
+            return
+        self.wait_from = None
+        self.last_event = now
+        self.content_chunks += 1
+        self.waited += now - wait_from
+        if now - wait_from > CAUGHT_UP_S:
+            self.caught_up = now
+        if now - last > (self.max_gap or 0.0) or wait_from - last > (self.max_hold or 0.0):
+            self.stretch(wait_from - last, now - wait_from)
+
     def stretch(self, hold: float, wait: float) -> Usual:
         """A steady chunk came after a hold or a wait that may be the longest so far; what is usual from now on."""
         self.max_hold = max(self.max_hold or 0.0, hold)

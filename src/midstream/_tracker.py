@@ -83,8 +83,13 @@ class Tracker:
 
     def read(self, chunk: Any, read: Reader, now: float) -> None:
         """A chunk came. Whatever is wrong with it, or with how we read it, is no matter of the caller's."""
+        session = self.session
         try:
-            self.chunk(read(chunk), chunk, now)
+            reading = read(chunk)
+            if reading is session.steady and now - session.last_event < self.attribution.short_s:
+                session.again(now)
+            else:
+                self.chunk(reading, chunk, now)
         except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
             self.amiss(now, exc)
 
@@ -115,7 +120,9 @@ class Tracker:
             self.dropped()  # raised by the garbage collector, at any moment and in any thread
             return
         session, outcome = self.session, outcome_of(exc)
-        after_all = outcome is Outcome.CANCELLED and session.answer.finished  # what the server said is what counts
+        after_all = (
+            outcome is Outcome.CANCELLED and session.answer.finished
+        )  # what the server said is what counts
         self._finish(now, lambda: session.failed(outcome, now), None if after_all else error_type_of(exc))
 
     def closed(self, exc: BaseException | None) -> None:
