@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import a_client
 from midstream._chunks import NOTHING, REASONING, TEXT, TOOL_CALL, Reading
 from midstream._model import Outcome
 from midstream._session import Session
 from midstream._views import record_of
+from midstream.testing import DONE, ManualClock, chunk, finish, text
 from records import a_call
 
 SECONDS = st.sampled_from([0.0, 0.001, 0.25, 0.5, 1.0, 2.0, 4.5])
@@ -16,6 +21,10 @@ READINGS = st.sampled_from(
     [TEXT, TEXT, TEXT, REASONING, TOOL_CALL, NOTHING, Reading(finishes=((0, "stop"),))]
 )
 FREEZE_AFTER_S = 5.0
+
+
+def reasoning(thought: str) -> str:
+    return chunk({"reasoning_content": thought})
 
 
 @given(st.lists(st.tuples(READINGS, SECONDS, SECONDS), max_size=40), SECONDS)
@@ -44,3 +53,24 @@ def test_the_short_way_of_keeping_the_books_gives_the_same_record(
     assert long.exhausted(now + tail) == short.exhausted(now + tail)
 
     assert record_of(short, Outcome.COMPLETED, None) == record_of(long, Outcome.COMPLETED, None)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("pieces", [text("a"), reasoning("a")], ids=["text", "reasoning"])
+def test_longest_gap_among_many_has_its_place_and_its_length(kind: str, pieces: str) -> None:
+    """Far below the threshold as well, in the middle of an answer that flows."""
+    clock = ManualClock()
+    moments = [1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 3.25, 3.5, 3.75, 4.25]
+    client = a_client(
+        kind, [*((moment, pieces) for moment in moments), (4.25, finish()), (4.25, DONE)], clock
+    )
+
+    async def read() -> None:
+        async for _ in await client.create():
+            pass
+
+    asyncio.run(read())
+
+    record = client.seen.record
+    assert (record.max_gap_s, record.max_gap_at_s, record.max_interval_s) == (1.0, 2.25, 1.0)
+    assert (record.chunks, record.content_chunks, record.waited_s, record.max_hold_s) == (11, 10, 4.25, 0.0)

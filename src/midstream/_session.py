@@ -179,16 +179,19 @@ class Session:
         if wait_from is None:
             return
         self.wait_from = None
-        self.last_event = now
         self.content_chunks += 1
         self.waited += now - wait_from
         if now - wait_from > CAUGHT_UP_S:
             self.caught_up = now
         if now - last > (self.max_gap or 0.0) or wait_from - last > (self.max_hold or 0.0):
             self.stretch(wait_from - last, now - wait_from)
+        self.last_event = now
 
     def stretch(self, hold: float, wait: float) -> Usual:
-        """A steady chunk came after a hold or a wait that may be the longest so far; what is usual from now on."""
+        """A steady chunk came after a hold or a wait that may be the longest so far; what is usual from now on.
+
+        Called while `last_event` is still the chunk before.
+        """
         self.max_hold = max(self.max_hold or 0.0, hold)
         if wait > (self.max_gap or 0.0):
             self._widen(wait)

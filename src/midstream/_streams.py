@@ -105,13 +105,13 @@ def _pass(
                     and (wait + hold < LOOP_WAIT_S or calm(now))
                 ):
                     session.wait_from = None
-                    session.last_event = now
                     session.content_chunks += 1
                     session.waited += wait
                     if wait > CAUGHT_UP_S:
                         session.caught_up = now
                     if wait + hold > longest or hold > longest_hold:
                         _, longest, longest_hold = session.stretch(hold, wait)
+                    session.last_event = now
                 else:
                     tracker.chunk(reading, chunk, now)
                     steady, longest, longest_hold = session.usual
@@ -152,13 +152,13 @@ async def _apass(
                     and (wait + hold < LOOP_WAIT_S or calm(now))
                 ):
                     session.wait_from = None
-                    session.last_event = now
                     session.content_chunks += 1
                     session.waited += wait
                     if wait > CAUGHT_UP_S:
                         session.caught_up = now
                     if wait + hold > longest or hold > longest_hold:
                         _, longest, longest_hold = session.stretch(hold, wait)
+                    session.last_event = now
                 else:
                     tracker.chunk(reading, chunk, now)
                     steady, longest, longest_hold = session.usual
