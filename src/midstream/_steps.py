@@ -5,35 +5,52 @@ The SDK's own streams are generators, and have a shorter way (`_streams`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from midstream._chunks import Reader
 from midstream._tracker import Tracker
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Steps(Iterator[Any]):
-    """Yields what `source` yields. `hide` names chunks that are there only because we asked for them."""
+
+class _Followed:
+    """A source, and what follows it. `hide` names chunks that are there only because we asked for them."""
 
     __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+    _step: ClassVar[str]
 
     def __init__(
         self,
-        source: Iterator[Any],
+        source: Any,
         tracker: Tracker,
         read: Reader,
         clock: Callable[[], float],
         hide: Callable[[Any], bool] | None = None,
     ) -> None:
         self.source = source
-        self._next = source.__next__
+        self._next = getattr(source, self._step)
         self._tracker = tracker
         self._session = tracker.session
         self._read = read
         self._clock = clock
         self._hide = hide
 
-    def __iter__(self) -> Steps:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def __del__(self) -> None:
+        self._tracker.dropped()
+
+
+class Steps(_Followed):
+    """Yields what `source` yields."""
+
+    __slots__ = ()
+    _step = "__next__"
+
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
@@ -54,35 +71,14 @@ class Steps(Iterator[Any]):
             if self._hide is None or not self._hide(chunk):
                 return chunk
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
 
-    def __del__(self) -> None:
-        self._tracker.dropped()
-
-
-class AsyncSteps(AsyncIterator[Any]):
+class AsyncSteps(_Followed):
     """The same for an async source. The source is awaited in the caller's own task, never in another."""
 
-    __slots__ = ("__weakref__", "_clock", "_hide", "_next", "_read", "_session", "_tracker", "source")
+    __slots__ = ()
+    _step = "__anext__"
 
-    def __init__(
-        self,
-        source: AsyncIterator[Any],
-        tracker: Tracker,
-        read: Reader,
-        clock: Callable[[], float],
-        hide: Callable[[Any], bool] | None = None,
-    ) -> None:
-        self.source = source
-        self._next = source.__anext__
-        self._tracker = tracker
-        self._session = tracker.session
-        self._read = read
-        self._clock = clock
-        self._hide = hide
-
-    def __aiter__(self) -> AsyncSteps:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
@@ -102,9 +98,3 @@ class AsyncSteps(AsyncIterator[Any]):
             self._tracker.read(chunk, self._read, clock())
             if self._hide is None or not self._hide(chunk):
                 return chunk
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
-
-    def __del__(self) -> None:
-        self._tracker.dropped()
