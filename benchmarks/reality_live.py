@@ -23,6 +23,8 @@ from midstream.lab.observed import ObservedLoad, ObservedStream, read_load
 
 LOADS = Path(__file__).parent.parent / "tests" / "recordings" / "load"
 FREEZE_AFTER_S = 2.0
+APART_S = 0.02
+"""The recorded clients arrive in an order that decides who is evicted: a slow machine shall not change it."""
 
 
 def observed(name: str = "over8") -> ObservedLoad:
@@ -63,10 +65,12 @@ async def _ask(load: ObservedLoad, base_url: str, speed: float) -> list[StreamRe
             for stream in load.streams
         ]
         await _warm(client)
-        began = loop.time()
-        await asyncio.gather(
-            *(_read(each, stream, began, speed) for each, stream in zip(clients, load.streams, strict=True))
-        )
+        moments, last = [], loop.time()
+        began = last
+        for stream in load.streams:
+            last = max(began + stream.start_s / speed, last + APART_S)
+            moments.append(last)
+        await asyncio.gather(*map(_read, clients, load.streams, moments))
         await complete.wait()
     return [found[stream.id] for stream in load.streams]
 
@@ -78,8 +82,8 @@ async def _warm(client: AsyncOpenAI) -> None:
         pass
 
 
-async def _read(client: AsyncOpenAI, stream: ObservedStream, began: float, speed: float) -> None:
-    await asyncio.sleep(began + stream.start_s / speed - asyncio.get_running_loop().time())
+async def _read(client: AsyncOpenAI, stream: ObservedStream, moment: float) -> None:
+    await asyncio.sleep(moment - asyncio.get_running_loop().time())
     chunks = await client.chat.completions.create(
         model="tiny",
         messages=[],
