@@ -934,6 +934,8 @@ def test_exception_may_come_out_of_any_await(how: str, exc: BaseException, turns
         stage.do(throw)
         stage.seen.append([came_of(chunk) for chunk in got])
         counts.append(len(got))
+        # Before 3.13 an async generator that waits does not hear of a GeneratorExit, only of its own collection.
+        exc.__traceback__ = None
         stage.drop()
         stage.world.settle()
 

@@ -303,6 +303,7 @@ class Tracker:
             trouble("record", exc)
         finally:
             session.over()
+            self._context = None  # the caller's, who may wait long for the garbage collector
             self._monitor.closed(self)
 
     def _close(self, outcome: Outcome, error_type: str | None, *, wait: bool) -> None:
