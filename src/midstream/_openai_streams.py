@@ -10,7 +10,7 @@ import json
 import sys
 import weakref
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import AsyncGeneratorType, GeneratorType, SimpleNamespace
 from typing import Any
 
@@ -36,7 +36,7 @@ class Asked:
 
     monitor: Monitor
     call: Call
-    context: otel_context.Context
+    context: otel_context.Context = field(repr=False)  # the caller's own, baggage and all
     hide_usage: bool = False
     client: int = 0
     read: Reader | None = None
