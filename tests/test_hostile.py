@@ -341,5 +341,5 @@ def test_nobody_can_tell_a_monitored_stream_from_a_bare_one(worlds: Any) -> None
         ),
     )
     sys.stdout.write(f"{worlds.kind}: {dict(done)} without a difference\n")
-    # Hypothesis may stop early: it has tried all that it can think of.
-    assert done["scripts"] >= EXAMPLES // 4
+    # Of some seeds Hypothesis makes few servers and much of each.
+    assert done["transitions"] >= 5 * EXAMPLES
