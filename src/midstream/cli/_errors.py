@@ -31,6 +31,8 @@ _EXTRAS: Mapping[str, str] = MappingProxyType(
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """What a write to a file fails with, though nothing is wrong with the command."""
+_SQLITE = b"SQLite format 3\0"
+"""What every file of SQLite begins with."""
 
 
 class CliError(Exception):
@@ -49,6 +51,17 @@ def unwritten(path: Path, error: OSError) -> CliError:
         f"{path} cannot be written: {error.strerror or type(error).__name__}; "
         f"{'make room, or ' if error.errno in _NO_ROOM else ''}name another file"
     )
+
+
+def spare_databases(path: Path) -> None:
+    """Raise CliError if a file that is about to be written is a database: most likely the journal that was read."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_SQLITE)) if path.is_file() else b""
+    except OSError:
+        return  # there is none, or writing will say what is the matter
+    if begins == _SQLITE:
+        raise CliError(f"{path} is a database, perhaps the journal; it is left as it is: name another file")
 
 
 def unread(path: Path, error: OSError | UnicodeDecodeError) -> CliError:

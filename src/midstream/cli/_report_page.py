@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from midstream._model import StreamRecord
-from midstream.cli._errors import unwritten
+from midstream.cli._errors import spare_databases, unwritten
 from midstream.report.lanes import MOST_DRAWN
 from midstream.report.numbers import plural
 from midstream.report.sections import sections
@@ -30,6 +30,7 @@ def write_page(
     """Write the page and say what was written; `lost` is what the journal lost. Raises CliError if it cannot be."""
     if not file.name:
         raise unwritten(file, IsADirectoryError())
+    spare_databases(file)
     from midstream.report.page import page  # noqa: PLC0415 - what draws it is an extra of its own
 
     first, last = records[0].started_at, records[-1].started_at

@@ -48,9 +48,9 @@ def demo(
 
     Eight clients in monitor(), each in a process of its own, ask at once for answers that together exceed the KV
     cache of a server. The server is emulated: vLLM's admission rule, at the pace of a real one that was recorded.
-    Nobody gets an error, and four answers stop in mid-sentence for seconds. You see it live, then the record of each
-    stream, the cap that follows from their lengths, the same load with that cap in force, and both side by side.
-    It takes about 55 seconds.
+    Nobody gets an error, and three or four answers stop in mid-sentence for seconds. You see it live, then the record
+    of each stream, the cap that follows from their lengths, the same load with that cap in force, and both side by
+    side. It takes about 55 seconds.
 
     \u0008
     midstream demo                         at a real server's pace

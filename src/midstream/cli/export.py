@@ -14,7 +14,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from midstream._model import StreamRecord
-from midstream.cli._errors import CliError, unwritten
+from midstream.cli._errors import CliError, spare_databases, unwritten
 from midstream.cli._export_formats import TEXT_FORMATS, Format, write_parquet
 from midstream.cli._journal_options import (
     JournalOption,
@@ -26,6 +26,8 @@ from midstream.cli._journal_options import (
 from midstream.cli._report_chosen import empty
 
 _ENDINGS = {".csv": Format.CSV, ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
+_OTHERS = {".xlsx", ".xls", ".ods", ".json", ".feather", ".arrow", ".avro", ".db", ".sqlite", ".html"}
+"""Endings that promise something that is not written here; whatever else a file is called, it is CSV."""
 
 
 def export(
@@ -70,6 +72,13 @@ def export(
     chosen = format_ or (_ENDINGS.get(output.suffix.lower()) if output is not None else None) or Format.CSV
     if output is None and chosen is Format.PARQUET:
         raise typer.BadParameter("parquet goes into a file; give -o FILE.", param_hint="--format")
+    if output is not None:
+        spare_databases(output)
+        if format_ is None and output.suffix.lower() in _OTHERS:
+            known = ", ".join(_ENDINGS)
+            raise typer.BadParameter(
+                f"{output.suffix} is none of {known}; end it so, or say --format.", param_hint="--output"
+            )
     if chosen is Format.PARQUET:
         import pyarrow as pa  # noqa: F401, PLC0415 - before the work, not after it
     records = chosen_records(journal, since, until, where)

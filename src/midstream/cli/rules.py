@@ -13,7 +13,7 @@ import typer
 
 from midstream.alerts import Alert, Naming, TuningError, build, tuning_of
 from midstream.alerts.render import as_yaml, grafana, prometheus, prometheus_rule
-from midstream.cli._errors import CliError, unwritten
+from midstream.cli._errors import CliError, spare_databases, unwritten
 from midstream.cli._rules_check import check_on
 from midstream.cli._rules_settings import explained, pairs, read_settings, with_assignments
 
@@ -201,6 +201,7 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
+    spare_databases(output)
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
