@@ -50,7 +50,7 @@ def test_export_does_not_guess_what_an_ending_means(
     sheet = tmp_path / "streams.xlsx"
     assert main(["export", "--journal", str(journal), "-o", str(sheet)]) == 2
     assert (
-        ".xlsx is none of .csv, .jsonl, .ndjson, .parquet; end it so, or say --format."
+        ".xlsx is none of .csv, .jsonl, .ndjson, .parquet; end it so, or say --format"
         in capsys.readouterr().err
     )
     assert not sheet.exists()
