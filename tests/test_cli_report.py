@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from metrics_pages import Served, serving
 from midstream._model import StreamRecord
 from midstream.cli import main
 from midstream.journal import Journal
@@ -164,6 +169,10 @@ def test_before_may_be_another_journal(keep: Keep, told: Told) -> None:
         (["--split-at", "tomorrow"], "'tomorrow' is no moment"),
         (["--split-at", "1d", "--before", "x.db"], "--split-at and --before exclude each other"),
         (["--prometheus", "http://localhost:1", "--html", "x.html"], "a page with plots needs a journal"),
+        (
+            ["--freeze-after", "5"],
+            "--freeze-after: it goes with --prometheus: a journal's streams have the threshold they were watched with",
+        ),
         (["--top", "0"], "greater than or equal to 1"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -190,6 +199,67 @@ def test_a_page_that_cannot_take_its_place_leaves_nothing_behind(
     assert (status, out) == (1, "")
     assert err == f"midstream: {place / 'report.html'} is a folder; name a file in it\n"
     assert [path.name for path in place.iterdir()] == ["report.html"]
+
+
+def scripted(begun: float, team: str = "search", died: float = math.inf) -> Served:
+    """A Prometheus that has scraped two endings since it `begun`, every second until the program `died`."""
+    labels = {"gen_ai_request_model": "big", "team": team}
+
+    def answer(path: str) -> str:
+        asked = {name: value[0] for name, value in parse_qs(urlsplit(path).query).items()}
+        if "/label/" in path:
+            return json.dumps({"status": "success", "data": ["stream_ended_total"]})
+        result: list[object] = []
+        if "query_range" not in path:
+            by = asked["query"].partition("(")[2].partition(")")[0].split(", ")
+            metric = {name: value for name, value in labels.items() if value and name in by}
+            result = [{"metric": metric, "value": [float(asked["time"]), "2"]}]
+        else:
+            window = re.search(r"\[(\d+)s\]", asked["query"])
+            back = float(window[1]) if window else 300.0
+            start, end, step = (float(asked[name]) for name in ("start", "end", "step"))
+            moments = [start + step * n for n in range(int((end - start) / step + 1e-6) + 1)]
+            there = [[at, "1"] for at in moments if at >= begun and at - back < died]
+            result = [{"metric": {}, "values": there}] if there else []
+        return json.dumps({"status": "success", "data": {"resultType": "", "result": result}})
+
+    return Served("", kind="application/json", answer=answer)
+
+
+@pytest.mark.parametrize("since", ["10m", "24h", "7d", "400d"])
+def test_where_data_begin_is_told_to_the_second_however_long_the_span(since: str, told: Told) -> None:
+    begun = time.time() - 90
+    with serving(scripted(begun)) as served:
+        status, out, _ = told("--prometheus", served.url, "--since", since)
+    assert status == 0
+    said = re.search(r"There are data from (.+) on only\.", out)
+    assert said is not None
+    assert 0 <= time.mktime(time.strptime(said[1], "%Y-%m-%d %H:%M:%S")) - math.floor(begun) <= 2
+
+
+def test_data_that_came_and_went_between_two_steps_are_where_data_begin(told: Told) -> None:
+    begun = time.time() - 5 * 86400 - 3600
+    with serving(scripted(begun, died=begun + 60)) as served:
+        _, out, _ = told("--prometheus", served.url, "--since", "7d")
+    day = time.strftime("%Y-%m-%d %H", time.localtime(begun))
+    assert f"There are data from {day}:" in out
+
+
+def test_data_that_were_there_before_have_no_beginning(told: Told) -> None:
+    with serving(scripted(0.0)) as served:
+        assert "There are data from" not in told("--prometheus", served.url, "--since", "24h")[1]
+
+
+def test_a_label_that_no_series_has_is_refused(told: Told) -> None:
+    """What every fleet may be told apart by is only unknown where it is not there."""
+    with serving(scripted(0.0)) as served:
+        status, out, err = told("--prometheus", served.url, "--by", "model", "--by", "foo")
+        assert (status, out) == (1, "")
+        assert err == (
+            f"midstream: no stream in {served.url} has a label 'foo' in this time; --by takes model, server, "
+            "operation or a label of its metrics\n"
+        )
+        assert told("--prometheus", served.url, "--by", "team", "--by", "server")[0] == 0
 
 
 def test_an_empty_journal_says_how_streams_get_into_it(keep: Keep, told: Told) -> None:

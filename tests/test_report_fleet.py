@@ -86,6 +86,25 @@ def test_a_threshold_that_is_no_bound_leaves_the_share_unknown() -> None:
     assert froze_of(HOSTILE_ONE, 5.0) is None
 
 
+@pytest.mark.parametrize(
+    ("bounds", "asked", "said"),
+    [
+        ([(2.0, 60), (5.0, 90)], 3.0, "3 s is not a bound of the histogram of silences; the nearest are 2 and 5 s."),
+        ([(2.0, 60), (math.inf, 100)], 3.0, "the nearest is 2 s."),
+        ([(2.0, 60), (math.inf, 100)], 0.7, "0.7 s is not a bound of the histogram of silences; the nearest is 2 s."),
+        ([(math.inf, 100)], 3.0, "3 s is not a bound of the histogram of silences; there is none."),
+        ([(2.8284271247461903, 60), (4.0, 90)], 3.0, "the nearest are 2.8284271247461903 and 4 s."),
+    ],
+)  # fmt: skip
+def test_a_threshold_that_is_no_bound_is_said_with_the_nearest(
+    bounds: list[tuple[float, float]], asked: float, said: str
+) -> None:
+    """They can be given back as they are written."""
+    words = fleet_in_words(Fleet(AT, AT + 1, (Summary({MODEL: "big"}, max_gap=classic(bounds)),)), asked)
+    assert words[1].startswith("Which share of them froze is unknown: ")
+    assert words[1].endswith(said)
+
+
 def test_a_quantile_of_nothing_is_not_known() -> None:
     assert at(Histogram(()), 0.5) == "-"
     assert at(None, 0.5) == "-"

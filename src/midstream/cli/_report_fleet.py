@@ -9,11 +9,16 @@ from collections.abc import Sequence
 
 import typer
 
+from midstream._shown import clean
+from midstream.cli._errors import CliError
 from midstream.cli._prometheus_options import fleet_of
 from midstream.report.fleet import LABELS, fleet_in_words, fleet_tables
 from midstream.report.fleet_document import fleet_document
 from midstream.report.terminal import console, show
 from midstream.sources.prometheus import PrometheusSource
+
+USUAL_S = 5.0
+"""The silence that counts as a freeze, unless something else is asked for."""
 
 
 def refuse_with_prometheus(given: Sequence[str]) -> None:
@@ -45,10 +50,15 @@ def report_fleet(
     chosen = list(dict.fromkeys(bys or ["model"]))
     labels = {by: LABELS.get(by, by) for by in chosen}
     with source:
-        fleets = {
-            by: fleet_of(source, since, until, where, by=(label,), freeze_after_s=freeze_after_s)
-            for by, label in labels.items()
-        }
+        fleets = {}
+        for by, label in labels.items():
+            fleet = fleet_of(source, since, until, where, by=(label,), freeze_after_s=freeze_after_s)
+            if by not in LABELS and not any(each.labels.get(label) for each in fleet.summaries):
+                raise CliError(
+                    f"no stream in {source.url} has a label {clean(by)!r} in this time; --by takes "
+                    f"{', '.join(LABELS)} or a label of its metrics"
+                )
+            fleets[by] = fleet
     words = fleet_in_words(fleets[chosen[0]], freeze_after_s)
     if as_json:
         json.dump(

@@ -22,7 +22,7 @@ from midstream.cli._journal_options import (
 )
 from midstream.cli._prometheus_options import PrometheusOption, source_of
 from midstream.cli._report_chosen import checked_bys, empty, halves_of
-from midstream.cli._report_fleet import refuse_with_prometheus, report_fleet
+from midstream.cli._report_fleet import USUAL_S, refuse_with_prometheus, report_fleet
 from midstream.cli._report_page import write_page
 from midstream.report.before_after import judged, side_by_side
 from midstream.report.document import document
@@ -70,11 +70,13 @@ def report(
         ),
     ] = None,
     freeze_after: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="SECONDS", help="--prometheus: silence that counts as a freeze; a bound of the histogram."
+            metavar="SECONDS",
+            help="--prometheus: silence that counts as a freeze; a bound of the histogram. Without it: 5.",
+            show_default=False,
         ),
-    ] = 5.0,
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of tables.")
     ] = False,
@@ -104,10 +106,15 @@ def report(
             where,
             bys=by,
             top=top,
-            freeze_after_s=freeze_after,
+            freeze_after_s=USUAL_S if freeze_after is None else freeze_after,
             as_json=as_json,
         )
         return
+    if freeze_after is not None:
+        raise typer.BadParameter(
+            "it goes with --prometheus: a journal's streams have the threshold they were watched with.",
+            param_hint="--freeze-after",
+        )
     contents = chosen_contents(journal, since, until, where)
     records, lost = contents.records, tuple(losses(contents))
     for note in lost:

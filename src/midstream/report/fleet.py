@@ -41,7 +41,7 @@ def fleet_in_words(fleet: Fleet, freeze_after_s: float, zone: tzinfo | None = No
     when = f"From {moment(fleet.since, zone)} to {moment(fleet.until, zone)} ({zone_name(fleet.since, zone)})"
     said = [f"{when}, {streams} ended."]
     if froze is None:
-        said.append("Which share of them froze is unknown: there is no histogram of silences in this time.")
+        said.append(f"Which share of them froze is unknown: {_why_unknown(total.max_gap, freeze_after_s)}.")
     elif not froze.total:
         said.append("No silence could be measured: that takes an answer that arrives in several pieces.")
     else:
@@ -104,6 +104,24 @@ def froze_of(summary: Summary, freeze_after_s: float) -> Share | None:
         return None
     # What grew between two scrapes is estimated, and never a whole number.
     return share(min(round(least), round(gaps.count)), round(gaps.count))
+
+
+def _why_unknown(gaps: Histogram | None, freeze_after_s: float) -> str:
+    around = None if gaps is None else gaps.around(freeze_after_s)
+    if around is None:
+        return "there is no histogram of silences in this time"
+    nearest = [_exact(bound) for bound in (around.low, around.high) if 0 < bound < math.inf]
+    known = (
+        f"the nearest {'is' if len(nearest) == 1 else 'are'} {' and '.join(nearest)} s"
+        if nearest
+        else "there is none"
+    )
+    return f"{_exact(freeze_after_s)} s is not a bound of the histogram of silences; {known}"
+
+
+def _exact(bound: float) -> str:
+    """Write a bound so that it can be given back: a native histogram's has many digits."""
+    return f"{bound:g}" if float(f"{bound:g}") == bound else repr(bound)
 
 
 def _silences() -> dict[str, _Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,6 +16,8 @@ from midstream.sources.fleet import Slice
 SLICES = 40
 SLICE_S = 60.0
 """A slice is this long at least, where the span has room for some of them: several scrapes must lie in it."""
+LOOKBACK_S = 300
+"""How long a server holds on to a sample in an instant query: a series is scraped more often than that."""
 
 
 class Timeline:
@@ -95,13 +98,31 @@ class Timeline:
         found = self._selection.named(metrics.ENDED)
         if found is None:
             return
-        step = max((self._until - self._since) / SLICES, 1.0)
-        there = over_time(
-            self._api.over(f"count({self._selection.select(found)})", self._since, self._until, step)
-        )
-        if there and min(there) > self._since + 2 * step:
-            begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(there)))
-            yield f"there are data from {begun} on only"
+        selector = self._selection.select(found)
+        since, until = self._since, self._until
+        step = _step(until - since)
+        begun = self._first(selector, since, until, step)
+        if begun is None or begun <= since + 2 * step:
+            return
+        while step > 1:  # it is within the step before; a long span's is hours
+            since, until = begun - step, begun
+            step = _step(step)
+            begun = self._first(selector, since, until, step) or until
+        shown = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begun))
+        yield f"there are data from {shown} on only"
+
+    def _first(self, selector: str, since: float, until: float, step: int) -> float | None:
+        """Return the first step, counted back from `until`, before which there are data; None without any.
+
+        Each looks back over a whole step at least, so that nothing that came and went between two is missed.
+        """
+        looking = f"count(last_over_time({selector}[{max(step, LOOKBACK_S)}s]))"
+        begin = until - step * math.floor((until - since) / step)
+        return min(over_time(self._api.over(looking, begin, until, step)), default=None)
+
+
+def _step(seconds: float) -> int:
+    return max(1, math.ceil(seconds / SLICES))
 
 
 def _near(found: Mapping[float, float], moment: float) -> float:

@@ -79,6 +79,11 @@ class Histogram:
         most = sum(bucket.count for bucket in self.buckets if bucket.high > bound)
         return least, most
 
+    def around(self, bound: float) -> Bucket | None:
+        """Return the bucket with samples that may be on either side of `bound`; None if it is a bound."""
+        inside = (each for each in self.buckets if each.low < bound < each.high and each.count > 0)
+        return next(inside, None)
+
     def share_above(self, bound: float) -> tuple[float, float] | None:
         """Return the share of samples above `bound`, at least and at most; None without samples."""
         if not self.count > 0:
