@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -56,3 +59,20 @@ def test_export_does_not_guess_what_an_ending_means(
     assert not sheet.exists()
 
     assert main(["export", "--journal", str(journal), "-o", str(sheet), "--format", "csv"]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_written_to_and_not_read(journal: Path, tmp_path: Path) -> None:
+    """Whoever reads at its other end gets the streams; to look into it first would wait for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = "import sys; from midstream.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "export", "--journal", str(journal), "-o", str(pipe)]
+    with subprocess.Popen(command) as exporting:
+        try:
+            reading = subprocess.run(
+                ["cat", str(pipe)], capture_output=True, text=True, timeout=60, check=True
+            )
+        finally:
+            exporting.kill()
+    assert len(reading.stdout.splitlines()) == 4

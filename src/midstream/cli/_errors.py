@@ -55,11 +55,13 @@ def unwritten(path: Path, error: OSError) -> CliError:
 
 def spare_databases(path: Path) -> None:
     """Raise CliError if a file that is about to be written is a database: most likely the journal that was read."""
+    if not path.is_file():  # a pipe would keep whoever reads it waiting
+        return
     try:
         with path.open("rb") as file:
-            begins = file.read(len(_SQLITE)) if path.is_file() else b""
+            begins = file.read(len(_SQLITE))
     except OSError:
-        return  # there is none, or writing will say what is the matter
+        return  # writing will say what is the matter
     if begins == _SQLITE:
         raise CliError(f"{path} is a database, perhaps the journal; it is left as it is: name another file")
 
