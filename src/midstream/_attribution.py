@@ -55,11 +55,6 @@ class Attribution:
         return self.candidate_s if self._pulse is None else min(LOOP_WAIT_S, self.candidate_s)
 
     @property
-    def short_s(self) -> float:
-        """Below this an interval holds no question, whatever the stream."""
-        return min(LOOP_WAIT_S, self.candidate_s)
-
-    @property
     def calm(self) -> Callable[[float], bool]:
         """Whether now, at the end of a long interval that was no candidate, there is nothing to ask. It takes no lock.
 

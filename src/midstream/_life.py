@@ -21,10 +21,9 @@ from midstream._tracker import Tracker
 class Life:
     """One stream until its end. Its stand-in and all iterators over it hold it; when they are gone, it has ended."""
 
-    __slots__ = ("clock", "scope", "tracker")
+    __slots__ = ("scope", "tracker")
 
     def __init__(self, tracker: Tracker, scope: Scope, monitor: Monitor) -> None:
-        self.clock = monitor.process.clock
         self.tracker = tracker
         self.scope = scope
 
@@ -71,7 +70,7 @@ class LifeSteps(Steps):
 
     def __init__(self, source: Iterator[Any], life: Life) -> None:
         self._life = life
-        super().__init__(source, life.tracker, read_foreign, life.clock)
+        super().__init__(source, life.tracker, read_foreign)
 
     def __next__(self) -> Any:
         token = self._life.scope.enter()
@@ -91,7 +90,7 @@ class AsyncLifeSteps(AsyncSteps):
 
     def __init__(self, source: AsyncIterator[Any], life: Life) -> None:
         self._life = life
-        super().__init__(source, life.tracker, read_foreign, life.clock)
+        super().__init__(source, life.tracker, read_foreign)
 
     async def __anext__(self) -> Any:
         token = self._life.scope.enter()

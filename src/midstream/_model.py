@@ -227,6 +227,8 @@ class StreamRecord:
 Hook: TypeAlias = Callable[[Freeze], object]
 EndHook: TypeAlias = Callable[[StreamRecord], object]
 
+FREEZE_AFTER_S = 5.0
+"""The silence in seconds from which a gap is a freeze, unless something else is set."""
 MAX_ATTRIBUTES = 8
 """Each attribute multiplies the number of time series, so they are few."""
 
@@ -235,7 +237,7 @@ MAX_ATTRIBUTES = 8
 class Settings:
     """What `monitor()` was told, checked. Raises ValueError or TypeError naming the value and the remedy."""
 
-    freeze_after_s: float | None = 5.0
+    freeze_after_s: float | None = FREEZE_AFTER_S
     on_freeze: Hook | None = None
     on_thaw: Hook | None = None
     on_end: EndHook | None = None

@@ -58,13 +58,12 @@ def follow(stream: Any) -> None:
         if asked is None:
             return
         source = stream._iterator
-        clock = asked.monitor.process.clock
-        wire, on_loop = wire_clock(response, clock), hasattr(source, "__anext__")
+        wire, on_loop = wire_clock(response, asked.monitor.process.clock), hasattr(source, "__anext__")
         tracker = asked.monitor.open(asked.call, asked.context, wire, on_loop=on_loop)
         hide = _usage_only if asked.hide_usage else None
         read = asked.read or reader_for(asked.call.operation)
         follower = _FOLLOWERS.get(type(source)) or (AsyncSteps if on_loop else Steps)
-        stream._iterator = followed = follower(source, tracker, read, clock, hide)
+        stream._iterator = followed = follower(source, tracker, read, hide)
         _Closing(response.stream, "aclose" if on_loop else "close", followed, tracker)
         opened_inside()
     except Exception as exc:  # noqa: BLE001 - the caller reads the stream as it would without us

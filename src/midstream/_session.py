@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import Enum
-from typing import TypeAlias
 
 from midstream._answer import LONGEST_NAME, Answer
 from midstream._chunks import REASONING, TEXT, TOOL_CALL, Reading
-from midstream._model import Call, Outcome, Phase, Suspicion
+from midstream._model import FREEZE_AFTER_S, Call, Outcome, Phase, Suspicion
 
 CAUGHT_UP_S = 0.002
 """A wait this long emptied whatever lay ready: the chunk that ended it is the newest there is."""
 HOLDING_RECHECK_S = 0.05
 """How soon to look again at a stream whose caller is busy: its gap cannot grow until the caller asks again."""
-
-Usual: TypeAlias = "tuple[Reading | None, float, float]"
 
 _STEADY = (TEXT, REASONING, TOOL_CALL)
 
@@ -100,7 +97,7 @@ class Session:
         self,
         call: Call,
         opened: float,
-        freeze_after_s: float | None = 5.0,
+        freeze_after_s: float | None = FREEZE_AFTER_S,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
         self.call = call
@@ -122,9 +119,7 @@ class Session:
         self.last_event = opened
         self.phase: Phase = "text"
 
-        self.wait_from: float | None = (
-            None  # since when the caller has been blocked on the stream, while he is
-        )
+        self.wait_from: float | None = None  # since when the caller is blocked on the stream, while he is
         self.waited = 0.0 if call.started is None else opened - call.started
         self.blocked = 0.0  # waits in which the chunk was there, and our own side was not
         self.caught_up = opened  # when the caller last waited for a chunk that was not there yet
@@ -169,7 +164,7 @@ class Session:
         return self.content_chunks + self._others
 
     @property
-    def usual(self) -> Usual:
+    def usual(self) -> tuple[Reading | None, float, float]:
         """What the next chunk most probably brings, and which wait or hold would be the longest so far."""
         return self.steady, self.max_gap or 0.0, self.max_hold or 0.0
 
@@ -187,16 +182,12 @@ class Session:
             self.stretch(wait_from - last, now - wait_from)
         self.last_event = now
 
-    def stretch(self, hold: float, wait: float) -> Usual:
-        """A steady chunk came after a hold or a wait that may be the longest so far; what is usual from now on.
-
-        Called while `last_event` is still the chunk before.
-        """
+    def stretch(self, hold: float, wait: float) -> None:
+        """A steady chunk came after a hold or a wait that may be the longest so far; `last_event` is the one before."""
         self.max_hold = max(self.max_hold or 0.0, hold)
         if wait > (self.max_gap or 0.0):
             self._widen(wait)
         self.max_interval = max(self.max_interval or 0.0, hold + wait)
-        return self.usual
 
     def chunk(self, reading: Reading, now: float, blocked: float = 0.0) -> Signal | None:
         """The wait ended with a chunk that had been there for `blocked` seconds: no part of the server's silence."""

@@ -26,7 +26,6 @@ class _Followed:
         source: Any,
         tracker: Tracker,
         read: Reader,
-        clock: Callable[[], float],
         hide: Callable[[Any], bool] | None = None,
     ) -> None:
         self.source = source
@@ -34,7 +33,7 @@ class _Followed:
         self._tracker = tracker
         self._session = tracker.session
         self._read = read
-        self._clock = clock
+        self._clock = tracker.clock
         self._hide = hide
 
     def __getattr__(self, name: str) -> Any:

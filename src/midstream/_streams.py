@@ -31,11 +31,10 @@ class Chunks:
         source: Generator[Any, Any, Any],
         tracker: Tracker,
         read: Reader,
-        clock: Callable[[], float],
         hide: Callable[[Any], bool] | None = None,
     ) -> None:
         self.source = source
-        self._passing = _pass(source, tracker, read, clock, hide)
+        self._passing = _pass(source, tracker, read, hide)
         next(self._passing)  # begun: now it hears of its end, also if nobody ever reads
 
     def __iter__(self) -> Iterator[Any]:
@@ -58,11 +57,10 @@ class AsyncChunks:
         source: AsyncGenerator[Any, Any],
         tracker: Tracker,
         read: Reader,
-        clock: Callable[[], float],
         hide: Callable[[Any], bool] | None = None,
     ) -> None:
         self.source = source
-        self._passing = _apass(source, tracker, read, clock, hide)
+        self._passing = _apass(source, tracker, read, hide)
         # The event loop would make a task to close it, and count it among its own: it needs neither.
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)
@@ -86,10 +84,10 @@ def _pass(
     source: Generator[Any, Any, Any],
     tracker: Tracker,
     read: Reader,
-    clock: Callable[[], float],
     hide: Callable[[Any], bool] | None,
 ) -> Generator[Any, None, None]:
-    session, candidate_s, calm = tracker.session, tracker.attribution.candidate_s, tracker.attribution.calm
+    clock, session = tracker.clock, tracker.session
+    candidate_s, calm = tracker.attribution.candidate_s, tracker.attribution.calm
     steady, longest, longest_hold, last = None, 0.0, 0.0, session.opened
     try:
         yield
@@ -110,7 +108,8 @@ def _pass(
                     if wait > CAUGHT_UP_S:
                         session.caught_up = now
                     if wait + hold > longest or hold > longest_hold:
-                        _, longest, longest_hold = session.stretch(hold, wait)
+                        session.stretch(hold, wait)
+                        _, longest, longest_hold = session.usual
                     session.last_event = now
                 else:
                     tracker.chunk(reading, chunk, now)
@@ -133,10 +132,10 @@ async def _apass(
     source: AsyncGenerator[Any, Any],
     tracker: Tracker,
     read: Reader,
-    clock: Callable[[], float],
     hide: Callable[[Any], bool] | None,
 ) -> AsyncGenerator[Any, None]:
-    session, candidate_s, calm = tracker.session, tracker.attribution.candidate_s, tracker.attribution.calm
+    clock, session = tracker.clock, tracker.session
+    candidate_s, calm = tracker.attribution.candidate_s, tracker.attribution.calm
     steady, longest, longest_hold, last = None, 0.0, 0.0, session.opened
     try:
         yield
@@ -157,7 +156,8 @@ async def _apass(
                     if wait > CAUGHT_UP_S:
                         session.caught_up = now
                     if wait + hold > longest or hold > longest_hold:
-                        _, longest, longest_hold = session.stretch(hold, wait)
+                        session.stretch(hold, wait)
+                        _, longest, longest_hold = session.usual
                     session.last_event = now
                 else:
                     tracker.chunk(reading, chunk, now)

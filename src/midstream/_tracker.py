@@ -46,6 +46,7 @@ class Tracker:
         "_shared",
         "_spans",
         "attribution",
+        "clock",
         "labels",
         "session",
     )
@@ -62,6 +63,7 @@ class Tracker:
         self.attribution = attribution
         self.labels = labels
         """The attributes of this stream's metrics."""
+        self.clock = monitor.process.clock
         self._monitor = monitor
         self._context = context
         self._counted_s = 0.0  # how much of the time frozen is in the counter by now
@@ -86,7 +88,7 @@ class Tracker:
         session = self.session
         try:
             reading = read(chunk)
-            if reading is session.steady and now - session.last_event < self.attribution.short_s:
+            if reading is session.steady and now - session.last_event < self.attribution.long_s:
                 session.again(now)
             else:
                 self.chunk(reading, chunk, now)
@@ -120,9 +122,8 @@ class Tracker:
             self.dropped()  # raised by the garbage collector, at any moment and in any thread
             return
         session, outcome = self.session, outcome_of(exc)
-        after_all = (
-            outcome is Outcome.CANCELLED and session.answer.finished
-        )  # what the server said is what counts
+        # Once the server has said how it ended, that is what counts.
+        after_all = outcome is Outcome.CANCELLED and session.answer.finished
         self._finish(now, lambda: session.failed(outcome, now), None if after_all else error_type_of(exc))
 
     def closed(self, exc: BaseException | None) -> None:
@@ -135,7 +136,7 @@ class Tracker:
             self.dropped()
         else:
             cancelled = exc is not None and not isinstance(exc, (Exception, GeneratorExit))
-            self.left(self._monitor.process.clock(), cancelled=cancelled)
+            self.left(self.clock(), cancelled=cancelled)
 
     def left(self, now: float | None, *, cancelled: bool = False) -> None:
         """The stream is left unread from here; `now` is None if nobody saw when."""
@@ -143,10 +144,10 @@ class Tracker:
 
     def dropped(self) -> None:
         """The iterator is gone, most likely as garbage, perhaps in the middle of a wait: hand over, do nothing else."""
-        session, roster = self.session, self._monitor.roster
+        session = self.session
         if not session.ended:
-            self._dropped_at = None if session.wait_from is None else roster.clock()
-            roster.abandon(self)
+            self._dropped_at = None if session.wait_from is None else self.clock()
+            self._monitor.roster.abandon(self)
 
     # From the roster
 
@@ -175,7 +176,7 @@ class Tracker:
     def interrupted(self) -> None:
         """End a stream that the process leaves open at its exit."""
         waiting = self.session.waiting
-        self.left(self._monitor.roster.clock() if waiting else None, cancelled=waiting)
+        self.left(self.clock() if waiting else None, cancelled=waiting)
 
     def disown(self) -> None:
         """Forget the stream: it belongs to the parent of this process."""
@@ -317,7 +318,7 @@ class Tracker:
             (error_type or session.answer.error) if outcome in _FAILED else None,
             wire_gap_s=attribution.wire_gap(session.max_gap),
             sees_blocks=attribution.sees_blocks,
-            clock_jump_s=clock_jump(session.call, monitor.process.clock(), monitor.process.wall()),
+            clock_jump_s=clock_jump(session.call, self.clock(), monitor.process.wall()),
             spans=self._spans,
         )
         attribution.close()

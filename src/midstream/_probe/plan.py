@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from midstream._model import FREEZE_AFTER_S
+
 PROMPT = (
     "Tell the story of a lighthouse keeper and a storm, in great detail, and go on until you are stopped."
 )
@@ -41,7 +43,7 @@ class Plan:
     prompt: str = PROMPT
     max_tokens: int = 256
     api: Api = Api.CHAT
-    freeze_after_s: float = 5.0
+    freeze_after_s: float = FREEZE_AFTER_S
     timeout_s: float = 120.0
 
     @property

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from midstream._model import FREEZE_AFTER_S
 from midstream.advice.cap_search import LEVERS, Goal, GoalName, Scene, Search, candidates, search
 from midstream.advice.cap_verdict import CapAdvice, simulated_doubts
 from midstream.advice.capacity import Caps, caps
@@ -56,7 +57,6 @@ from midstream.report.threshold import threshold_of
 from midstream.sources.select import journal_path
 from midstream.sources.server import ServerView
 
-USUAL_S = 5.0
 USUAL_ENGINE = "vllm"
 FEW = 50
 """Fewer streams with known lengths say too little about how long ones meet."""
@@ -207,7 +207,7 @@ def concurrency(
     size = _with_contradiction(size, name, view)
     limits = caps(size.tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
     asking = None if as_they_came else users or max(2, load.usual)
-    after_s = freeze_after or threshold_of(records).value_s or USUAL_S
+    after_s = freeze_after or threshold_of(records).value_s or FREEZE_AFTER_S
     scene = Scene(name, size.tokens, profile, load, asking, requests, range(seeds), after_s)
     found = _searched(scene, limits, goals)
     against = doubts(records, load=load, pool_tokens=size.tokens, view=view)

@@ -53,8 +53,9 @@ class Page(ThreadingHTTPServer):
         with Getter(headers_of(None, PROMETHEUS_TOKEN), timeout_s) as getter:
             answer = getter.get(f"{self._url}/api/v1/{way}", data)
         if answer.status != 200:
-            because = f" ({answer.complaint})" if answer.complaint else ""
-            raise UnreachableError(f"it answers {answer.status} to a query{because}; is the path right?")
+            raise UnreachableError(
+                f"it answers {answer.status} to a query{answer.because}; is the path right?"
+            )
         return answer.text.encode()
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperArgument, TyperCommand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+def choices(words: type[Enum]) -> str:
+    """Return the words of an enumeration, as they stand in a command's help."""
+    return "|".join(str(each.value) for each in words)
 
 
 class PlainCommand(TyperCommand):

@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from midstream._model import FREEZE_AFTER_S
 from midstream.cli._errors import CliError
 from midstream.cli._http_options import PROMETHEUS_TOKEN, headers_of
 from midstream.sources.fleet import Fleet
@@ -40,7 +41,7 @@ def fleet_of(
     where: Sequence[str] | None,
     *,
     by: Sequence[str] = (),
-    freeze_after_s: float = 5.0,
+    freeze_after_s: float = FREEZE_AFTER_S,
     default_since: str = "24h",
 ) -> Fleet:
     """Return what the options choose. Raises CliError, or BadParameter for the options."""

@@ -17,9 +17,6 @@ from midstream.report.fleet_document import fleet_document
 from midstream.report.terminal import console, show
 from midstream.sources.prometheus import PrometheusSource
 
-USUAL_S = 5.0
-"""The silence that counts as a freeze, unless something else is asked for."""
-
 
 def refuse_with_prometheus(given: Sequence[str]) -> None:
     """Raise BadParameter for options that need single streams, or another source."""

@@ -44,13 +44,13 @@ def asking(base: str) -> Callable[[str], int]:
         if answer.status in (400, 422) and expr.startswith('count({"'):
             return 0
         if answer.status != 200:
-            because = f" ({answer.complaint})" if answer.complaint else ""
-            if answer.status in (400, 422) and because:
+            if answer.status in (400, 422) and answer.because:
                 raise CliError(
-                    f"{where} cannot evaluate a query of the rules{because}; see the settings that are in it"
+                    f"{where} cannot evaluate a query of the rules{answer.because}; see the settings that are in it"
                 )
             raise CliError(
-                f"{where} answers {answer.status} to a query{because}; is it a Prometheus, and is the path right?"
+                f"{where} answers {answer.status} to a query{answer.because}; is it a Prometheus, and is the path "
+                "right?"
             )
         try:
             result = json.loads(answer.text)["data"]["result"]

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from midstream._model import StreamRecord
+from midstream._model import FREEZE_AFTER_S, StreamRecord
 from midstream.advice._compare_sides import side_of_fleet, side_of_records
 from midstream.advice.compare import Goal, Side
 from midstream.advice.compare import compare as compared_of
@@ -33,7 +33,6 @@ from midstream.report.threshold import threshold_of
 from midstream.report.words import moment as written
 from midstream.sources.prometheus import PrometheusSource
 
-USUAL_S = 5.0
 STATUSES = {"better": 0, "unchanged": 0, "worse": 3, "cannot tell": 4}
 
 
@@ -132,7 +131,7 @@ def compare(
             raise typer.BadParameter("choose one of them.", param_hint="--journal, --prometheus")
         else:
             with source_of(prometheus, header) as source:
-                sides = _of_fleets(source, spans, where, threshold or USUAL_S)
+                sides = _of_fleets(source, spans, where, threshold or FREEZE_AFTER_S)
     compared = compared_of(*sides, goal)
     if as_json:
         json.dump(document(*sides, compared, goal), sys.stdout, indent=2)
@@ -166,7 +165,7 @@ def _of_records(
                 else ""
             )
             raise CliError(f"there are no streams in {where}{others}; choose another time, or other streams")
-    after_s = threshold or threshold_of([*chosen[0], *chosen[1]]).value_s or USUAL_S
+    after_s = threshold or threshold_of([*chosen[0], *chosen[1]]).value_s or FREEZE_AFTER_S
     return side_of_records(chosen[0], after_s), side_of_records(chosen[1], after_s)
 
 

@@ -12,6 +12,7 @@ from midstream.alerts import Naming
 from midstream.cli._dashboard_page import Page
 from midstream.cli._errors import CliError, unwritten
 from midstream.cli._listening import is_loopback
+from midstream.cli._plain_help import choices
 from midstream.dashboards import DASHBOARDS
 from midstream.dashboards.render import as_json
 
@@ -28,9 +29,7 @@ def dashboard(
     *,
     naming: Annotated[
         Naming,
-        typer.Option(
-            metavar="|".join(each.value for each in Naming), help="How the server writes OTel's names."
-        ),
+        typer.Option(metavar=choices(Naming), help="How the server writes OTel's names."),
     ] = Naming.PROMETHEUS,
     output: Annotated[
         Path | None,

@@ -23,6 +23,7 @@ from midstream.cli._journal_options import (
     WhereOption,
     chosen_records,
 )
+from midstream.cli._plain_help import choices
 from midstream.cli._report_chosen import empty
 
 _ENDINGS = {".csv": Format.CSV, ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
@@ -40,7 +41,7 @@ def export(
         Format | None,
         typer.Option(
             "--format",
-            metavar="|".join(each.value for each in Format),
+            metavar=choices(Format),
             help="By default what the file's ending says, else csv.",
             show_default=False,
         ),

@@ -17,6 +17,7 @@ from rich.console import Console
 from midstream._probe import Api, Plan, Probe, ProbeError, Seen, base_urls, find_server, totals_of, verdict
 from midstream._probe.plan import PROMPT
 from midstream.cli._errors import CliError
+from midstream.cli._plain_help import choices
 from midstream.cli._probe_progress import live
 from midstream.cli._probe_table import show
 
@@ -43,9 +44,7 @@ def probe(
     max_tokens: Annotated[
         int, typer.Option(metavar="N", min=1, help="Longest answer to ask for, in tokens.")
     ] = 256,
-    api: Annotated[
-        Api, typer.Option(metavar="|".join(each.value for each in Api), help="Which API to ask.")
-    ] = Api.CHAT,
+    api: Annotated[Api, typer.Option(metavar=choices(Api), help="Which API to ask.")] = Api.CHAT,
     freeze_after: Annotated[
         float, typer.Option(metavar="SECONDS", help="Silence from which a stream counts as frozen.")
     ] = 5.0,

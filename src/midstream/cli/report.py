@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from midstream._model import StreamRecord
+from midstream._model import FREEZE_AFTER_S, StreamRecord
 from midstream.cli._errors import CliError
 from midstream.cli._http_options import HeaderOption
 from midstream.cli._journal_options import (
@@ -22,7 +22,7 @@ from midstream.cli._journal_options import (
 )
 from midstream.cli._prometheus_options import PrometheusOption, source_of
 from midstream.cli._report_chosen import checked_bys, empty, halves_of
-from midstream.cli._report_fleet import USUAL_S, refuse_with_prometheus, report_fleet
+from midstream.cli._report_fleet import refuse_with_prometheus, report_fleet
 from midstream.cli._report_page import write_page
 from midstream.report.before_after import judged, side_by_side
 from midstream.report.document import document
@@ -106,7 +106,7 @@ def report(
             where,
             bys=by,
             top=top,
-            freeze_after_s=USUAL_S if freeze_after is None else freeze_after,
+            freeze_after_s=FREEZE_AFTER_S if freeze_after is None else freeze_after,
             as_json=as_json,
         )
         return

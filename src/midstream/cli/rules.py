@@ -14,6 +14,7 @@ import typer
 from midstream.alerts import Alert, Naming, TuningError, build, tuning_of
 from midstream.alerts.render import as_yaml, grafana, prometheus, prometheus_rule
 from midstream.cli._errors import CliError, spare_databases, unwritten
+from midstream.cli._plain_help import choices
 from midstream.cli._rules_check import check_on
 from midstream.cli._rules_settings import explained, pairs, read_settings, with_assignments
 
@@ -43,7 +44,7 @@ def rules(
     format: Annotated[  # noqa: A002 - the option's name
         Format,
         typer.Option(
-            metavar="|".join(each.value for each in Format),
+            metavar=choices(Format),
             help="prometheus: a rule file, also for Mimir, Thanos and vmalert; operator: a PrometheusRule.",
         ),
     ] = Format.PROMETHEUS,
@@ -80,7 +81,7 @@ def rules(
     naming: Annotated[
         Naming | None,
         typer.Option(
-            metavar="|".join(each.value for each in Naming),
+            metavar=choices(Naming),
             help="How the server writes OTel's names. [prometheus]",
             show_default=False,
         ),

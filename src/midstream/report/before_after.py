@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from midstream._model import Settings, StreamRecord
+from midstream._model import FREEZE_AFTER_S, StreamRecord
 from midstream.advice._compare_sides import side_of_records
 from midstream.advice._compare_words import verdict
 from midstream.advice.compare import Goal, compare
@@ -53,7 +53,7 @@ def side_by_side(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) 
 
 def judged(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> str:
     """Say in a sentence whether the change did good, as `midstream compare` does."""
-    freeze_after_s = threshold_of([*before, *after]).value_s or Settings().freeze_after_s or 5.0
+    freeze_after_s = threshold_of([*before, *after]).value_s or FREEZE_AFTER_S
     one, other = (side_of_records(records, freeze_after_s) for records in (before, after))
     return verdict(compare(one, other), Goal())
 

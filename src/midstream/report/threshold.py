@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream._model import Settings, StreamRecord
+from midstream._model import FREEZE_AFTER_S, StreamRecord
 from midstream.report.summary import is_measured
-
-_DEFAULT_S = Settings().freeze_after_s or 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ def threshold_of(records: Sequence[StreamRecord]) -> Threshold:
     if not known and seen:
         words = "the threshold is not known" if froze else "no silence of these streams counted as a freeze"
         return Threshold(None, words)
-    (value_s,) = known or (_DEFAULT_S,)
+    (value_s,) = known or (FREEZE_AFTER_S,)
     if froze:
         return Threshold(value_s, f"a silence of {value_s:g} s is a freeze")
     return Threshold(value_s, f"nothing reached {value_s:g} s, from which a silence is a freeze")

@@ -109,7 +109,7 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def _refused(answer: Answer) -> str:
-    because = f" ({answer.complaint})" if answer.complaint else ""
+    because = answer.because
     if answer.status in (401, 403):
         return (
             f"answers {answer.status}: it wants a token, in MIDSTREAM_PROMETHEUS_TOKEN, or a header such as "

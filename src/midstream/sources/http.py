@@ -52,6 +52,11 @@ class Answer:
         said = body.get("error") if isinstance(body, dict) else None
         return clean(said) if isinstance(said, str) else ""
 
+    @property
+    def because(self) -> str:
+        """The same in brackets, to follow what is said of the failure; empty without any."""
+        return f" ({self.complaint})" if self.complaint else ""
+
 
 class Getter:
     """Asks servers. `headers` go to the origin that was asked and nowhere else; they are never shown."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from midstream import _instruments as metrics
 from midstream._instruments import FINISH_REASON, OUTCOME, TOKEN_TYPE, Metric
+from midstream._model import FREEZE_AFTER_S
 from midstream.sources._prometheus_answer import (
     Key,
     classic_histograms,
@@ -83,7 +84,7 @@ class PrometheusSource:
         *,
         by: Sequence[str] = (),
         where: Sequence[str] = (),
-        freeze_after_s: float = 5.0,
+        freeze_after_s: float = FREEZE_AFTER_S,
     ) -> Fleet:
         """Return what ended between two moments, in Unix seconds.
 
