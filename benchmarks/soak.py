@@ -37,13 +37,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import midstream
 from benchmarks.soak_server import BEHAVIOURS, MOST, server
-from midstream._journal_process import WRITERS
-from midstream._model import StreamRecord
-from midstream._monitor import PROCESS
-from midstream._openai_streams import answers
-from midstream._roster import EXITS
+from midstream._support.journals import WRITERS
+from midstream.integrations.openai.streams import answers
 from midstream.journal import flush, read
 from midstream.lab.apart import serve_apart
+from midstream.runtime.monitor import PROCESS
+from midstream.runtime.watcher import EXITS
+from midstream.stream.model import StreamRecord
 
 FREEZE_AFTER_S = 1.0
 MESSAGES: Any = [{"role": "user", "content": "hi"}]

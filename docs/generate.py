@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from midstream import _settings
-from midstream._instruments import COMMON, METRICS, prometheus_label, prometheus_name
-from midstream._model import Settings
 from midstream.cli import COMMANDS
+from midstream.runtime import settings
+from midstream.stream.model import Settings
+from midstream.telemetry.instruments import COMMON, METRICS, prometheus_label, prometheus_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "midstream"
@@ -24,13 +24,13 @@ PACKAGE = ROOT / "src" / "midstream"
 BLOCK = re.compile(r"(<!-- (?P<name>[a-z-]+):begin -->\n).*?(<!-- (?P=name):end -->)", re.DOTALL)
 
 VALUES = {
-    _settings.FREEZE_AFTER: "seconds, or `off`",
-    _settings.ATTRIBUTES: "`team=search,app=web`",
-    _settings.INCLUDE_USAGE: "`1` or `0`",
-    _settings.JOURNAL: "the path of a file",
-    _settings.JOURNAL_MAX_MB: "millions of bytes, or `off`",
-    _settings.JOURNAL_MAX_DAYS: "days, or `off`",
-    _settings.DISABLED: "`1` or `0`",
+    settings.FREEZE_AFTER: "seconds, or `off`",
+    settings.ATTRIBUTES: "`team=search,app=web`",
+    settings.INCLUDE_USAGE: "`1` or `0`",
+    settings.JOURNAL: "the path of a file",
+    settings.JOURNAL_MAX_MB: "millions of bytes, or `off`",
+    settings.JOURNAL_MAX_DAYS: "days, or `off`",
+    settings.DISABLED: "`1` or `0`",
 }
 """What each variable may say, in words."""
 
@@ -91,13 +91,13 @@ def settings() -> str:
     rows = [
         (
             f"`{variable}`",
-            "none" if keyword in _settings.VARIABLES_ALONE else f"`{keyword}`",
+            "none" if keyword in settings.VARIABLES_ALONE else f"`{keyword}`",
             VALUES[variable],
             _default(getattr(defaults, keyword)),
         )
-        for keyword, (variable, _) in _settings._FROM_ENVIRONMENT.items()
+        for keyword, (variable, _) in settings._FROM_ENVIRONMENT.items()
     ]
-    rows.append((f"`{_settings.DISABLED}`", "none", VALUES[_settings.DISABLED], "`0`"))
+    rows.append((f"`{settings.DISABLED}`", "none", VALUES[settings.DISABLED], "`0`"))
     return table(("variable", "keyword", "says", "default"), rows)
 
 

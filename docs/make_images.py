@@ -13,9 +13,9 @@ import make_report_image
 from rich.console import Console, Group
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from midstream.cli._demo_crowd import Load, Members, crowd
-from midstream.cli._demo_live import frame, latest
-from midstream.cli._demo_story import first_act
+from midstream.cli.demo.crowd import Load, Members, crowd
+from midstream.cli.demo.live import frame, latest
+from midstream.cli.demo.story import first_act
 from midstream.lab.apart import serve_apart
 from midstream.lab.emulation import emulator
 

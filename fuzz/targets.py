@@ -17,17 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from midstream._chunks import Reading, read_any, read_chat, read_completion, read_model, read_response
-from midstream._foreign_chunks import read_foreign
-from midstream._journal_kinds import DamagedRowError
-from midstream._journal_rows import COLUMNS, reader_of, row_of
-from midstream._model import Call, StreamRecord
-from midstream._session import Session
-from midstream._shown import LONGEST, clean
-from midstream._views import record_of
+from midstream._support.sanitize import LONGEST, clean
 from midstream.advice.kv import ConfigError, kv_cache_of
 from midstream.advice.pool import PoolError, bytes_of, pool_of_log, pool_of_model, pool_of_view
 from midstream.journal import JournalError, read
+from midstream.journal._kinds import DamagedRowError
+from midstream.journal._rows import COLUMNS, reader_of, row_of
 from midstream.lab.load import parse_load
 from midstream.lab.recording import RecordingError, parse_stream
 from midstream.sources.address import origin, shown, url_of
@@ -35,6 +30,11 @@ from midstream.sources.http import Answer, Getter
 from midstream.sources.prometheus import PrometheusError, PrometheusSource
 from midstream.sources.select import SelectionError, condition, moment
 from midstream.sources.server import PageError, view_of
+from midstream.stream.chunks import Reading, read_any, read_chat, read_completion, read_model, read_response
+from midstream.stream.generic_chunks import read_foreign
+from midstream.stream.model import Call, StreamRecord
+from midstream.stream.session import Session
+from midstream.stream.snapshots import record_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +252,8 @@ def _files(pattern: str, most: int) -> tuple[bytes, ...]:
 
 
 def _journals() -> tuple[bytes, ...]:
-    from midstream._model import Outcome  # noqa: PLC0415
     from midstream.journal import Journal  # noqa: PLC0415
+    from midstream.stream.model import Outcome  # noqa: PLC0415
 
     call = Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9)
     record = record_of(Session(call, 0.0, 5.0), Outcome.UNREAD, None)
@@ -272,7 +272,7 @@ def _journals() -> tuple[bytes, ...]:
 
 
 def _rows() -> tuple[bytes, ...]:
-    from midstream._model import Outcome  # noqa: PLC0415
+    from midstream.stream.model import Outcome  # noqa: PLC0415
 
     record = record_of(
         Session(Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9), 0.0, 5.0), Outcome.UNREAD, None

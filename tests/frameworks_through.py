@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import midstream
 from midstream import StreamRecord
-from midstream._monitor import PROCESS
 from midstream.lab.wire import Script, WireServer
+from midstream.runtime.monitor import PROCESS
 from midstream.testing import DONE, finish, frame, role, text, usage
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import midstream.testing  # noqa: F401 - a failure of ours is then a failure of the test
-from midstream._model import Call, Outcome, StreamRecord
+from midstream.stream.model import Call, Outcome, StreamRecord
 
 
 def a_call(**fields_: Any) -> Call:

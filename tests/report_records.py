@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from midstream._model import FreezeSpan, Outcome, StreamRecord
+from midstream.stream.model import FreezeSpan, Outcome, StreamRecord
 from records import a_record
 
 AT = 1_790_000_000.0

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream._model import Outcome, StreamRecord
 from midstream.advice.cap_search import LEVERS, Goal, Scene, Search, candidates, search
 from midstream.advice.cap_verdict import CapAdvice, cap_verdict, simulated_doubts
 from midstream.advice.capacity import Caps, caps
@@ -16,6 +15,7 @@ from midstream.advice.pool import Pool
 from midstream.lab.admission import ENGINES
 from midstream.lab.hardware import PROFILES
 from midstream.lab.workload import generator
+from midstream.stream.model import Outcome, StreamRecord
 from records import a_record
 
 TOKENS = st.floats(0, 1e5)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from midstream._model import Outcome, StreamRecord
 from midstream.advice.client_side import async_program, threaded_program
 from midstream.advice.doubts import doubts
 from midstream.advice.engines import FLAGS, flags_for
@@ -20,6 +19,7 @@ from midstream.advice.reserving import RESERVING
 from midstream.advice.situation import Flag, Situation, version_of
 from midstream.lab.admission import ENGINES
 from midstream.sources.server import view_of
+from midstream.stream.model import Outcome, StreamRecord
 from records import a_record
 
 KNOWN = Situation(cap=12, limit=2048, longest_prompt=1000, pool_tokens=30_240)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream._model import Outcome, StreamRecord
 from midstream.advice.buckets import Bounds, bounds_for, cut_off_of, needed_of_buckets
 from midstream.advice.lengths import lengths_of
 from midstream.advice.limits import LimitAdvice, Reasoning, Reserved, limit_advice
 from midstream.advice.survival import Quantile, Unsupported, curve_of, limit_for, naive_limit, needed
 from midstream.advice.words import limit_verdict, percent
 from midstream.sources.fleet import Bucket, Summary
+from midstream.stream.model import Outcome, StreamRecord
 from records import a_record
 
 CUT = Outcome.CANCELLED

@@ -36,15 +36,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import midstream
 from harness import Answer, settled
-from midstream import Outcome, _guard
-from midstream._patch import Patches
-from midstream._plan import plan_of
-from midstream._stand_in import StandIn
+from midstream import Outcome
+from midstream._support import internal_errors
 from midstream.cli import main
-from midstream.cli._dashboard_page import Page
+from midstream.cli.dashboard.page import Page
+from midstream.integrations.generic.object_proxy import StandIn
+from midstream.integrations.patching import Patches
 from midstream.journal import Journal, flush
 from midstream.setup import Setup
 from midstream.sources.http import UnreachableError
+from midstream.telemetry.exporters.configuration import plan_of
 from midstream.testing import (
     CUT,
     DONE,
@@ -174,8 +175,8 @@ class Outlets:
 
 @pytest.fixture
 def outlets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outlets]:
-    monkeypatch.setattr(_guard, "RAISE", False)
-    monkeypatch.setattr(_guard, "_said", set())
+    monkeypatch.setattr(internal_errors, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "_said", set())
     found = Outlets(tmp_path)
     log = logging.getLogger("midstream")
     before = log.level
@@ -604,10 +605,10 @@ def test_nothing_comes_out_of_our_own_failures(outlets: Outlets, monkeypatch: py
 
     list(outlets.watch(Hostile).monitor(iter([Hostile(), "a", Hostile()])))
     for part in (
-        "_openai_calls.call_of",
-        "_openai_streams.wire_clock",
-        "_tracker.record_of",
-        "_recorder.samples_of",
+        "integrations.openai.calls.call_of",
+        "integrations.openai.streams.wire_clock",
+        "runtime.tracker.record_of",
+        "telemetry.recorder.samples_of",
     ):
         with monkeypatch.context() as patched:
             patched.setattr(f"midstream.{part}", fails)
@@ -641,8 +642,8 @@ def test_nothing_comes_out_of_an_import_that_fails(outlets: Outlets, monkeypatch
         raise TypeError(bird("patchexception"))
 
     monkeypatch.setattr(Patches, "wrap", fails)
-    from midstream._openai_calls import clients
-    from midstream.openai import _imported
+    from midstream.integrations.openai.calls import clients
+    from midstream.integrations.openai.clients import _imported
 
     monkeypatch.setattr(type(clients), "in_use", True)
     _imported(None)

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from metrics_pages import TRTLLM
-from midstream._instruments import MODEL, OPERATION
-from midstream._model import Outcome, StreamRecord
 from midstream.advice.capacity import Caps
 from midstream.advice.fleet_limits import fleet_caps, fleet_limit_verdict, fleet_limits
 from midstream.cli import main
 from midstream.journal import Journal
 from midstream.lab.workload import generator
 from midstream.sources.fleet import Bucket, Histogram, Summary
+from midstream.stream.model import Outcome, StreamRecord
+from midstream.telemetry.instruments import MODEL, OPERATION
 from records import a_record
 
 VLLM = (

@@ -19,8 +19,8 @@ import pytest
 from rich.console import Console
 
 from midstream.cli import main
-from midstream.cli._demo_live import Timeline
-from midstream.cli._demo_story import ANSWERS, first_act
+from midstream.cli.demo.live import Timeline
+from midstream.cli.demo.story import ANSWERS, first_act
 from waiting import until
 
 # A shell that starts a job in the background makes it ignore Ctrl-C; this program never does.

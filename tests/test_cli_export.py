@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from midstream import FreezeSpan, Outcome, StreamRecord
 from midstream.cli import main
-from midstream.cli._export_formats import COLUMNS, write_csv, write_jsonl, write_parquet
+from midstream.cli.export.formats import COLUMNS, write_csv, write_jsonl, write_parquet
 from midstream.journal import Journal
 from records import a_record
 from test_journal_rows import RECORDS

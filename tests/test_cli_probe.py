@@ -31,13 +31,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from certificate import CERTIFICATE
 from midstream import StreamRecord
-from midstream._probe import Seen, Totals, base_urls, clean, enumerated, totals_of, verdict
 from midstream.cli import main
-from midstream.cli._probe_table import row
+from midstream.cli.probe.table import row
 from midstream.lab.library import read_recordings
 from midstream.lab.recording import Recording
 from midstream.lab.replay import replayer
 from midstream.lab.server import serve
+from midstream.probe import Seen, Totals, base_urls, clean, enumerated, totals_of, verdict
 from midstream.testing import DONE, finish, frame, role, text, usage
 from records import a_record
 

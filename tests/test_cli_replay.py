@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 
 from midstream.cli import COMMANDS, main
-from midstream.cli._errors import CliError, explain
+from midstream.cli.common.errors import CliError, explain
 
 RECORDINGS = Path(__file__).parent / "recordings" / "streams"
 

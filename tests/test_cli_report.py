@@ -18,9 +18,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from metrics_pages import Served, serving
-from midstream._model import StreamRecord
 from midstream.cli import main
 from midstream.journal import Journal
+from midstream.stream.model import StreamRecord
 from records import a_record
 from report_records import AT, hostile, ten
 

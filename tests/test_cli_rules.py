@@ -16,9 +16,9 @@ import promql_parser
 import pytest
 import yaml
 
-from midstream.alerts import Naming, Tuning
-from midstream.alerts.check import Finding, check
 from midstream.cli import main
+from midstream.monitoring.alerts import Naming, Tuning
+from midstream.monitoring.alerts.check import Finding, check
 from real.programs import absent
 
 ROOT = Path(__file__).parent.parent

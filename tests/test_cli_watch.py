@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from metrics_pages import LLAMACPP, SGLANG, TGI, Served, serving, vllm
-from midstream._model import FreezeSpan, StreamRecord
 from midstream.cli import main
-from midstream.cli._watch_run import Run
-from midstream.cli._watch_show import line, row
+from midstream.cli.watch.run import Run
+from midstream.cli.watch.show import line, row
 from midstream.journal import Journal
 from midstream.sources.scrape import Scraper
 from midstream.sources.server import view_of
 from midstream.sources.tail import Tail
+from midstream.stream.model import FreezeSpan, StreamRecord
 from records import a_record
 from test_cli_replay import end, read_until, running
 from waiting import until

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream._model import Outcome, StreamRecord
-from midstream.advice._compare_sides import Values, side_of_fleet, side_of_records
-from midstream.advice._compare_words import verdict
 from midstream.advice._differences import (
     design_effect,
     newcombe,
@@ -21,8 +18,11 @@ from midstream.advice._differences import (
     wilson,
 )
 from midstream.advice.compare import Comparison, Goal, Side, compare
+from midstream.advice.compare_sides import Values, side_of_fleet, side_of_records
+from midstream.advice.compare_words import verdict
 from midstream.advice.statistics import share
 from midstream.sources.fleet import Fleet, Slice, Summary, classic
+from midstream.stream.model import Outcome, StreamRecord
 from records import a_record
 
 

@@ -16,13 +16,13 @@ import promql_parser
 import pytest
 
 from metrics_pages import Served, serving
-from midstream._instruments import METRICS
-from midstream.alerts import Naming
-from midstream.alerts.engines import ENGINES
 from midstream.cli import main
-from midstream.dashboards import DASHBOARDS
-from midstream.dashboards.fill import filled
-from midstream.dashboards.render import grafana
+from midstream.monitoring.alerts import Naming
+from midstream.monitoring.alerts.engines import ENGINES
+from midstream.monitoring.dashboards import DASHBOARDS
+from midstream.monitoring.dashboards.fill import filled
+from midstream.monitoring.dashboards.render import grafana
+from midstream.telemetry.instruments import METRICS
 from real.programs import fetch
 
 ROOT = Path(__file__).parent.parent

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import midstream
-from midstream._instruments import METRICS, prometheus_name
 from midstream.cli import COMMANDS, main
 from midstream.lab.wire import WireServer
+from midstream.telemetry.instruments import METRICS, prometheus_name
 from midstream.testing import DONE, finish, role, text, usage
 
 if sys.version_info >= (3, 11):

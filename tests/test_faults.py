@@ -23,10 +23,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from harness import ASK
-from midstream import _guard
-from midstream._hooks import LONGEST_QUEUE, HookRunner
+from midstream._support import internal_errors
 from midstream.journal import Journal, flush, read_records
 from midstream.lab.wire import WireServer
+from midstream.runtime.hooks import LONGEST_QUEUE, HookRunner
 from midstream.testing import DONE, ManualClock, collect, finish, scripted, text
 from records import a_record
 from waiting import until
@@ -423,8 +423,8 @@ def test_process_without_threads_streams_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without threads there is no live freeze and no hook; chunks and metrics come, and it is said once."""
-    monkeypatch.setattr(_guard, "RAISE", False)
-    monkeypatch.setattr(_guard, "_said", set())
+    monkeypatch.setattr(internal_errors, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "_said", set())
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader], shutdown_on_exit=False)
     client = OpenAI(api_key="none", http_client=scripted(SCRIPT, ManualClock()))
@@ -456,7 +456,7 @@ def test_log_handler_that_raises_costs_its_line_only(
         def emit(self, record: logging.LogRecord) -> None:
             raise OSError("the log is full")
 
-    monkeypatch.setattr(_guard, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "RAISE", False)
     client = OpenAI(api_key="none", base_url=server.base_url)
     seen = collect(client, freeze_after_s=0.3)
     handler = Broken()

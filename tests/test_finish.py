@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream._finish import FinishLabel, failed_finish, finish_label, stream_finish_label
+from midstream.stream.finish_reasons import FinishLabel, failed_finish, finish_label, stream_finish_label
 
 
 @pytest.mark.parametrize(

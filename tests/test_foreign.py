@@ -538,9 +538,9 @@ class Awkward:
 
 def test_chunk_that_cannot_be_read_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in reading is ours; the chunk and all that follow are the caller's."""
-    from midstream import _guard
+    from midstream._support import internal_errors
 
-    monkeypatch.setattr(_guard, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "RAISE", False)
     chunk = Awkward()
     stream, _, seen = foreign("sync", "generator", [(1, chunk), (2, "a")])
 

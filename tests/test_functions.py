@@ -17,7 +17,7 @@ from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream
 
 import midstream
 from harness import ASK, Answer, both, settled
-from midstream import _guard
+from midstream._support import internal_errors
 from midstream.testing import DONE, ManualClock, Script, collect, finish, scripted, scripted_async, text
 
 ANSWER: Script = [(1, text("a")), (2, text("b")), (10, text("c")), (10, finish()), (10, DONE)]
@@ -438,7 +438,7 @@ def test_time_of_a_coroutine_begins_when_it_is_awaited(kind: str) -> None:
 def test_failure_of_ours_leaves_the_result_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """In production a fault of the monitor is one warning; the function's stream is handed on."""
     seen = collect(clock=ManualClock())
-    monkeypatch.setattr(_guard, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "RAISE", False)
     monkeypatch.setattr(seen.process, "wall", None)  # whatever is broken inside us
 
     assert list(seen.monitor(lambda: iter("ab"))()) == ["a", "b"]

@@ -14,7 +14,7 @@ from opentelemetry import context
 import midstream
 from apart import run
 from harness import ASK, Answer, settled
-from midstream._monitor import PROCESS
+from midstream.runtime.monitor import PROCESS
 from midstream.testing import (
     DONE,
     ManualClock,
@@ -290,7 +290,7 @@ print("openai" in sys.modules)
         + STATE
         + """
 ask()
-from midstream._monitor import PROCESS
+from midstream.runtime.monitor import PROCESS
 PROCESS.flush()
 """
     ) == ("False\ncompleted\n")
@@ -307,7 +307,7 @@ def test_patch_of_somebody_else_on_top_of_ours_stays() -> None:
         STATE
         + """
 import midstream
-from midstream._monitor import PROCESS
+from midstream.runtime.monitor import PROCESS
 ended, seen = [], []
 midstream.instrument(on_end=ended.append)
 def patch(owner, name):
@@ -341,7 +341,7 @@ def test_patch_below_ours_that_is_taken_out_again() -> None:
         STATE
         + """
 import midstream
-from midstream._monitor import PROCESS
+from midstream.runtime.monitor import PROCESS
 found = OpenAI.request
 OpenAI.request = lambda self, *args, **kwargs: found(self, *args, **kwargs)
 ended = []

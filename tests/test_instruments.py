@@ -9,8 +9,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Histogram, InMemoryMetricReader, Sum
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 
-from midstream import _instruments
-from midstream._instruments import (
+from midstream.telemetry import instruments
+from midstream.telemetry.instruments import (
     COMMON,
     FREEZES,
     MAX_GAP,
@@ -76,7 +76,7 @@ def test_attributes_have_their_names_in_prometheus() -> None:
 
 def test_the_table_holds_every_metric_once() -> None:
     """A metric that is defined but not listed would never be made."""
-    defined = [value for value in vars(_instruments).values() if isinstance(value, Metric)]
+    defined = [value for value in vars(instruments).values() if isinstance(value, Metric)]
 
     assert list(METRICS) == defined
     assert len({metric.name for metric in METRICS}) == len(METRICS)

@@ -15,11 +15,11 @@ from openai import OpenAI
 
 from harness import ASK
 from midstream import StreamRecord, monitor
-from midstream._model import Settings
-from midstream._settings import settings_from
 from midstream.cli import main
 from midstream.journal import flush, read_records
 from midstream.lab.wire import WireServer
+from midstream.runtime.settings import settings_from
+from midstream.stream.model import Settings
 from midstream.testing import DONE, ManualClock, collect, finish, role, scripted, text, usage
 
 LAUNCHER = Path(sysconfig.get_path("scripts")) / "opentelemetry-instrument"

@@ -25,8 +25,8 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the way to have it h
 HEAD = """
 import os, sys, time
 import records  # tests' own, and it makes failures of ours raise
-from midstream import _guard
-_guard.RAISE = False
+from midstream._support import internal_errors
+internal_errors.RAISE = False
 from midstream.journal import Journal
 def a_record(chunks):
     return records.a_record(started_at=time.time(), chunks=chunks)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import apart
-from midstream._journal_schema import APPLICATION_ID, STEPS
 from midstream.journal import Journal, JournalContents, JournalError, read, read_records
+from midstream.journal._schema import APPLICATION_ID, STEPS
 from records import a_record
 
 T = 1_790_000_000.0

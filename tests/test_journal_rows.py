@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream import FreezeSpan, Outcome, StreamRecord
-from midstream._journal_kinds import LARGEST, LATEST, LONGEST_S, DamagedRowError
-from midstream._journal_rows import COLUMNS, reader_of, row_of
-from midstream._journal_schema import STEPS, upgrade
+from midstream.journal._kinds import LARGEST, LATEST, LONGEST_S, DamagedRowError
+from midstream.journal._rows import COLUMNS, reader_of, row_of
+from midstream.journal._schema import STEPS, upgrade
 from records import a_record
 
 SECONDS = st.floats(min_value=0.0, max_value=LONGEST_S)

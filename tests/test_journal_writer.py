@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from midstream import _guard
-from midstream._journal_backlog import LONGEST_QUEUE, MOST_ROWS, retry_after
-from midstream._journal_schema import STEPS, upgrade
-from midstream._journal_store import Store
+from midstream._support import internal_errors
 from midstream.journal import Journal, read, read_records
+from midstream.journal._backlog import LONGEST_QUEUE, MOST_ROWS, retry_after
+from midstream.journal._schema import STEPS, upgrade
+from midstream.journal._store import Store
 from midstream.testing import ManualClock
 from records import a_record
 from waiting import until
@@ -314,8 +314,8 @@ def test_record_that_cannot_be_written_spoils_no_other(
     hand: ByHand, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is a fault of ours, it is said once, and it counts as dropped."""
-    monkeypatch.setattr(_guard, "RAISE", False)
-    monkeypatch.setattr(_guard, "_said", set())
+    monkeypatch.setattr(internal_errors, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "_said", set())
     hand.write(1)
     hand.journal.write(a_record(chunks="many"))
     hand.journal.write(a_record(frozen_s=float("nan")))

@@ -18,7 +18,7 @@ from openai import AsyncOpenAI, OpenAI
 
 import midstream
 from harness import ASK, Answer, settled
-from midstream import _guard
+from midstream._support import internal_errors
 from midstream.lab.wire import CUT, Script, WireServer
 from midstream.testing import DONE, Collected, collect, finish, text
 from waiting import until
@@ -385,7 +385,7 @@ def test_failure_of_ours_is_logged_once_and_stays_ours(
     server: WireServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In production a fault of the monitor is one warning for each part; the caller's stream does not know of it."""
-    monkeypatch.setattr(_guard, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "RAISE", False)
     client, seen = real("sync", server)
     monkeypatch.setattr(seen.process, "clock", None)  # whatever is broken inside us
 

@@ -19,8 +19,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from midstream import _guard
-from midstream._instruments import (
+from midstream._support import internal_errors
+from midstream.stream.model import Outcome
+from midstream.telemetry.instruments import (
     BUFFERED,
     ENDED,
     FIRST_CHUNK,
@@ -35,8 +36,7 @@ from midstream._instruments import (
     TOKEN_USAGE,
     USAGE_MISSING,
 )
-from midstream._model import Outcome
-from midstream._recorder import OpenSample, Recorder, Sample, samples_of
+from midstream.telemetry.recorder import OpenSample, Recorder, Sample, samples_of
 from records import a_call, a_record
 
 LABELS = {
@@ -560,8 +560,8 @@ class Broken(AnyMeterProvider):
 @pytest.fixture
 def in_production(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let our own failures be logged, as they are outside of tests."""
-    monkeypatch.setattr(_guard, "RAISE", False)
-    monkeypatch.setattr(_guard, "_said", set())
+    monkeypatch.setattr(internal_errors, "RAISE", False)
+    monkeypatch.setattr(internal_errors, "_said", set())
 
 
 def use_everything(recorder: Recorder, context: Context | None = None) -> None:

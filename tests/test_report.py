@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from midstream._model import Outcome, StreamRecord
 from midstream.report.grouping import grouped, name_of
 from midstream.report.summary import Quantiles, summarise
 from midstream.report.tables import Table, tables
@@ -18,6 +17,7 @@ from midstream.report.terminal import show
 from midstream.report.threshold import threshold_of
 from midstream.report.went_on import went_on
 from midstream.report.words import in_words
+from midstream.stream.model import Outcome, StreamRecord
 from records import a_record
 from report_records import AT, HOSTILE_SERVER, hostile, span, ten
 

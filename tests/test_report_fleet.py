@@ -7,11 +7,11 @@ from datetime import timezone
 
 import pytest
 
-from midstream._instruments import MODEL
 from midstream.report.fleet import at, fleet_in_words, fleet_tables, froze_of
 from midstream.report.fleet_document import fleet_document
 from midstream.report.tables import Table
 from midstream.sources.fleet import Fleet, Histogram, Summary, classic
+from midstream.telemetry.instruments import MODEL
 from report_records import AT, HOSTILE
 
 GAPS = classic([(1.0, 50), (5.0, 90), (10.0, 98), (math.inf, 100)], 300.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream._schedule import SPARE, Schedule
+from midstream.runtime.schedule import SPARE, Schedule
 
 
 def test_only_what_is_due_comes_up_the_earliest_first() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import a_client
-from midstream._chunks import NOTHING, REASONING, TEXT, TOOL_CALL, Reading
-from midstream._model import Outcome
-from midstream._session import Session
-from midstream._views import record_of
+from midstream.stream.chunks import NOTHING, REASONING, TEXT, TOOL_CALL, Reading
+from midstream.stream.model import Outcome
+from midstream.stream.session import Session
+from midstream.stream.snapshots import record_of
 from midstream.testing import DONE, ManualClock, chunk, finish, text
 from records import a_call
 

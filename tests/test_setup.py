@@ -21,10 +21,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from prometheus_client.core import Metric
 
-from midstream._otlp import Push
-from midstream._plan import Plan, plan_of
-from midstream._prometheus import _Registry
 from midstream.setup import Setup
+from midstream.telemetry.exporters.configuration import Plan, plan_of
+from midstream.telemetry.exporters.otlp import Push
+from midstream.telemetry.exporters.prometheus import _Registry
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
 OFF = Plan(
@@ -345,7 +345,7 @@ def test_a_flush_leaves_nothing_behind_for_the_next_scrape() -> None:
 def test_without_the_extra_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The endpoint is an extra, and an import error of something else would not say so."""
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
-    monkeypatch.delitem(sys.modules, "midstream._prometheus", raising=False)
+    monkeypatch.delitem(sys.modules, "midstream.telemetry.exporters.prometheus", raising=False)
 
     with pytest.raises(ImportError, match=re.escape("pip install 'midstream[prometheus]'")):
         Setup(plan_of({}, prometheus=0))
@@ -454,7 +454,7 @@ def test_setup_sets_the_global_provider_for_monitors_made_before_and_after() -> 
         """
         import re, urllib.request, midstream
         from opentelemetry.metrics import get_meter_provider
-        from midstream._recorder import OpenSample, Recorder
+        from midstream.telemetry.recorder import OpenSample, Recorder
         streams = lambda: [OpenSample({"gen_ai.request.model": "m"}, True, 2.0)]
         stand_in = get_meter_provider()
         early = [Recorder(None, streams), Recorder(stand_in, streams)]

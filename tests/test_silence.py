@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from midstream._attribution import Attribution
-from midstream._chunks import NOTHING, TEXT
-from midstream._heartbeat import Heartbeat
-from midstream._model import Call
-from midstream._session import Session, Signal
-from midstream._silence import SHARP_S, SMALL, Silence
-from midstream._wire import Sample, WireClock
+from midstream.attribution.event_loop_lag import Heartbeat
+from midstream.attribution.rule import Attribution
+from midstream.attribution.tcp_info import Sample, WireClock
+from midstream.attribution.wire_gap import SHARP_S, SMALL, Silence
+from midstream.stream.chunks import NOTHING, TEXT
+from midstream.stream.model import Call
+from midstream.stream.session import Session, Signal
 from midstream.testing import ManualClock
 
 WORD = 160

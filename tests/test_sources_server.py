@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics_pages import LLAMACPP, RECORDED, SGLANG, TGI, TRTLLM, TRTLLM_JSON, vllm
-from midstream.alerts.engines import ENGINES as ALERTED
+from midstream.monitoring.alerts.engines import ENGINES as ALERTED
 from midstream.sources.server import ENGINES, NothingYetError, PageError, ServerView, view_of
 
 

@@ -14,8 +14,8 @@ from openai import OpenAI
 
 from harness import ASK, a_client, stream_of
 from midstream import FreezeSpan
-from midstream._spans import MOST_SPANS, keep
 from midstream.lab.wire import WireServer
+from midstream.stream.freezes import MOST_SPANS, keep
 from midstream.testing import CUT, DONE, ManualClock, chunk, collect, finish, scripted, text
 
 KINDS = pytest.mark.parametrize("kind", ["sync", "async"])

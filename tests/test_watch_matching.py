@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics_pages import SGLANG, TGI, TRTLLM, TRTLLM_JSON, vllm
-from midstream.sources._page import Reading
 from midstream.sources.matching import chance, match, sentence
+from midstream.sources.page import Reading
 from midstream.sources.scrape import Scraped
 from midstream.sources.server import view_of
 from midstream.sources.watching import Between, Watched, between

@@ -12,13 +12,13 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from harness import ASK, a_client
-from midstream._attribution import Attribution
-from midstream._chunks import TEXT
-from midstream._group import shared
-from midstream._heartbeat import BEAT_S, heartbeat
-from midstream._model import Call
-from midstream._session import Session, suspect
+from midstream.attribution.event_loop_lag import BEAT_S, heartbeat
+from midstream.attribution.rule import Attribution
+from midstream.attribution.shared_freezes import shared
 from midstream.lab.wire import Script, WireServer
+from midstream.stream.chunks import TEXT
+from midstream.stream.model import Call
+from midstream.stream.session import Session, suspect
 from midstream.testing import DONE, PING, Collected, ManualClock, collect, finish, text, usage
 from waiting import until
 

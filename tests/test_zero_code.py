@@ -17,8 +17,8 @@ import pytest
 
 import midstream
 from harness import ASK
-from midstream._monitor import PROCESS
 from midstream.lab.wire import WireServer
+from midstream.runtime.monitor import PROCESS
 from midstream.testing import DONE, ManualClock, finish, scripted, text
 
 instrumentation = pytest.importorskip("opentelemetry.instrumentation.dependencies")

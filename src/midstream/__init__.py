@@ -1,8 +1,8 @@
 """Tells when an LLM answer freezes in mid-stream, for how long, whose fault it was, and which limit to set."""
 
-from midstream._api import instrument, monitor, streams, uninstrument
-from midstream._model import Freeze, FreezeSpan, OpenStream, Outcome, StreamRecord
+from midstream.integrations.attach import instrument, monitor, streams, uninstrument
 from midstream.setup import setup
+from midstream.stream.model import Freeze, FreezeSpan, OpenStream, Outcome, StreamRecord
 
 __all__ = [
     "Freeze",

@@ -13,8 +13,9 @@ from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-de
     BaseInstrumentor,
 )
 
-from midstream._api import instrument, uninstrument
-from midstream.package import _instruments
+from midstream.integrations.attach import instrument, uninstrument
+
+_INSTRUMENTS = ("openai >= 1.40, < 4",)
 
 log = logging.getLogger("midstream")
 
@@ -38,7 +39,7 @@ class MidstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc,unused-ignor
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """What must be installed for this to be of use."""
-        return _instruments
+        return _INSTRUMENTS
 
     def _instrument(self, **kwargs: Any) -> None:
         try:

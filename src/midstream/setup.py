@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
-from midstream._guard import Guard, tell
-from midstream._monitor import PROCESS
-from midstream._plan import SHUTDOWN_TIMEOUT_S, Plan, Protocol, is_loopback, plan_of
+from midstream._support.internal_errors import Guard, tell
+from midstream.runtime.monitor import PROCESS
+from midstream.telemetry.exporters.configuration import (
+    SHUTDOWN_TIMEOUT_S,
+    Plan,
+    Protocol,
+    is_loopback,
+    plan_of,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
     from typing_extensions import Self
 
-    from midstream._otlp import Push
-    from midstream._prometheus import Endpoint
+    from midstream.telemetry.exporters.otlp import Push
+    from midstream.telemetry.exporters.prometheus import Endpoint
 
 _active: Setup | None = None
 
@@ -170,14 +176,14 @@ def _resource(service_name: str | None) -> Resource:
 
 
 def _push(protocol: Protocol, plan: Plan) -> Push:
-    from midstream._otlp import Push, exporter_for  # noqa: PLC0415 - only who sends waits for its imports
+    from midstream.telemetry.exporters.otlp import Push, exporter_for  # noqa: PLC0415 - only who sends waits for its imports
 
     return Push(exporter_for(protocol), plan.target, plan.export_interval_s)
 
 
 def _endpoint(host: str, port: int) -> Endpoint:
     try:
-        from midstream._prometheus import Endpoint  # noqa: PLC0415 - needs an extra
+        from midstream.telemetry.exporters.prometheus import Endpoint  # noqa: PLC0415 - needs an extra
     except ImportError as exc:
         raise ImportError(
             "the Prometheus endpoint needs an extra: pip install 'midstream[prometheus]'"

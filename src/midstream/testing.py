@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from midstream import _guard
-from midstream._api import attach
-from midstream._model import Freeze, OpenStream, Settings, StreamRecord
-from midstream._monitor import PROCESS, Monitor, Process
+from midstream._support import internal_errors
+from midstream.integrations.attach import attach
+from midstream.runtime.monitor import PROCESS, Monitor, Process
+from midstream.stream.model import Freeze, OpenStream, Settings, StreamRecord
 
-_guard.RAISE = True
+internal_errors.RAISE = True
 
 CUT = "cut"
 """A frame that breaks the connection."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alerts.cases_freezes import OVERVIEW, WHO, Case
 from alerts.promtool import Fired, ended, histogram, ours
-from midstream.alerts import Tuning
+from midstream.monitoring.alerts import Tuning
 
 CAPACITY = "midstream-capacity?var-job=app&var-model=Qwen%2FQwen3-8B&var-server=gpu-1"
 JOB = {"job": "app"}

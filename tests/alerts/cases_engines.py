@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alerts.cases_freezes import WHO, Case
 from alerts.promtool import Fired, ours
-from midstream.alerts import Tuning
+from midstream.monitoring.alerts import Tuning
 
 MODEL = "Qwen/Qwen3-8B"
 VLLM = f'job="vllm",instance="gpu-1:8000",engine="0",model_name="{MODEL}"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from alerts.promtool import Fired, Series, histogram, ours
-from midstream.alerts import Tuning
+from midstream.monitoring.alerts import Tuning
 
 WHO = "Affected: job app, model Qwen/Qwen3-8B, server gpu-1, port 8000."
 STREAMS = "midstream-streams?var-job=app&var-model=Qwen%2FQwen3-8B&var-server=gpu-1"

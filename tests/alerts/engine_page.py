@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from midstream.alerts.engines import SGLANG, TRTLLM
+from midstream.monitoring.alerts.engines import SGLANG, TRTLLM
 
 if TYPE_CHECKING:
     from typing_extensions import Self

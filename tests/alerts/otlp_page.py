@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from midstream._instruments import METRICS, prometheus_label, prometheus_name
+from midstream.telemetry.instruments import METRICS, prometheus_label, prometheus_name
 
 NAMES = {metric.name: prometheus_name(metric) for metric in METRICS}
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from midstream.alerts import Alert, Record, Tuning, build
-from midstream.alerts.render import prometheus
+from midstream.monitoring.alerts import Alert, Record, Tuning, build
+from midstream.monitoring.alerts.render import prometheus
 from real.programs import absent
 
 SCRAPED = (

@@ -18,11 +18,11 @@ from openai import OpenAI
 
 from alerts.engine_page import EnginePage
 from midstream import Freeze, monitor
-from midstream._plan import plan_of
-from midstream.alerts import Tuning, build
-from midstream.alerts.render import as_yaml, prometheus
 from midstream.lab.wire import Script, WireServer
+from midstream.monitoring.alerts import Tuning, build
+from midstream.monitoring.alerts.render import as_yaml, prometheus
 from midstream.setup import Setup
+from midstream.telemetry.exporters.configuration import plan_of
 from midstream.testing import DONE, finish, role, text, usage
 from real.programs import Prometheus, absent, answers, free_port, running
 

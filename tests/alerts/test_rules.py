@@ -15,11 +15,21 @@ import yaml
 
 from alerts.promtool import ours, run
 from alerts.test_edges import CASES
-from midstream._instruments import METRICS, prometheus_name
-from midstream.alerts import Alert, Naming, Override, Record, Tuning, TuningError, build, flattened, tuning_of
-from midstream.alerts._query import Query
-from midstream.alerts.engines import ENGINES
-from midstream.alerts.render import as_yaml, grafana, prometheus, prometheus_rule
+from midstream.monitoring.alerts import (
+    Alert,
+    Naming,
+    Override,
+    Record,
+    Tuning,
+    TuningError,
+    build,
+    flattened,
+    tuning_of,
+)
+from midstream.monitoring.alerts.engines import ENGINES
+from midstream.monitoring.alerts.query import Query
+from midstream.monitoring.alerts.render import as_yaml, grafana, prometheus, prometheus_rule
+from midstream.telemetry.instruments import METRICS, prometheus_name
 from real.programs import absent
 
 ROOT = Path(__file__).parent.parent.parent

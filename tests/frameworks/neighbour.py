@@ -24,8 +24,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import midstream
 from frameworks_through import CHAT, FREEZE_AFTER_S
-from midstream._monitor import PROCESS
 from midstream.lab.wire import WireServer
+from midstream.runtime.monitor import PROCESS
 
 PEERS = {
     "genai-openai": "opentelemetry.instrumentation.genai.openai",

@@ -29,13 +29,13 @@ from alerts.stack import (
     stack,
     wire,
 )
-from midstream._plan import plan_of
-from midstream.alerts import Naming, Tuning, build, tuning_of
 from midstream.cli import main
-from midstream.cli._dashboard_page import Page
-from midstream.dashboards import DASHBOARDS
-from midstream.dashboards.fill import filled
+from midstream.cli.dashboard.page import Page
+from midstream.monitoring.alerts import Naming, Tuning, build, tuning_of
+from midstream.monitoring.dashboards import DASHBOARDS
+from midstream.monitoring.dashboards.fill import filled
 from midstream.setup import Setup
+from midstream.telemetry.exporters.configuration import plan_of
 from real.programs import Collector, Prometheus, absent, answers, fetch, free_port
 from real.programs import running as program_running
 from waiting import until

@@ -22,7 +22,7 @@ PROGRAM = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
 import midstream
-from midstream._recorder import Recorder
+from midstream.telemetry.recorder import Recorder
 from records import a_call, a_record
 
 midstream.setup(export_interval_s=0.2, shutdown_timeout_s=float(sys.argv[2]))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from midstream._instruments import METRICS, Metric
-from midstream._plan import plan_of
-from midstream._recorder import OpenSample, Recorder
 from midstream.setup import Setup
+from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.instruments import METRICS, Metric
+from midstream.telemetry.recorder import OpenSample, Recorder
 from real.programs import Collector
 from records import a_call, a_record
 from waiting import until

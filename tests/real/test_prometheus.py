@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from midstream._instruments import COMMON, METRICS, Metric, prometheus_label, prometheus_name
-from midstream._model import Outcome
-from midstream._plan import plan_of
-from midstream._recorder import OpenSample, Recorder
 from midstream.setup import Setup
+from midstream.stream.model import Outcome
+from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.instruments import COMMON, METRICS, Metric, prometheus_label, prometheus_name
+from midstream.telemetry.recorder import OpenSample, Recorder
 from real.programs import Prometheus, absent, fetch
 from records import a_call, a_record
 from waiting import until

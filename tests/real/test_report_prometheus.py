@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from midstream._model import Outcome
-from midstream._plan import plan_of
-from midstream._recorder import Recorder
 from midstream.cli import main
 from midstream.setup import Setup
+from midstream.stream.model import Outcome
+from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.recorder import Recorder
 from real.programs import Prometheus
 from records import a_call, a_record
 from waiting import until

@@ -13,14 +13,14 @@ from datetime import datetime, timezone
 
 import pytest
 
-from midstream._instruments import MODEL
-from midstream._model import Outcome
-from midstream._plan import plan_of
-from midstream._recorder import Recorder
 from midstream.cli import main
 from midstream.setup import Setup
 from midstream.sources.prometheus import PrometheusError, PrometheusSource
 from midstream.sources.select import SelectionError
+from midstream.stream.model import Outcome
+from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.instruments import MODEL
+from midstream.telemetry.recorder import Recorder
 from real.programs import Prometheus, absent, answers, free_port, running
 from records import a_call, a_record
 from waiting import until

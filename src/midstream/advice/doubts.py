@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Literal, NamedTuple, TypeAlias
 
-from midstream._model import Outcome, StreamRecord
 from midstream.advice.load import Load
 from midstream.advice.words import percent
 from midstream.lab.results import quantile
 from midstream.sources.server import ServerView
+from midstream.stream.model import Outcome, StreamRecord
 
 Ground: TypeAlias = Literal[
     "no freeze",

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from midstream._instruments import MODEL, OPERATION
-from midstream._shown import clean
+from midstream._support.sanitize import clean
 from midstream.advice.buckets import Bounds, bounds_for, cut_off_of
 from midstream.advice.capacity import Caps, caps
 from midstream.advice.words import percent, rounded
 from midstream.sources.fleet import Summary
+from midstream.telemetry.instruments import MODEL, OPERATION
 
 BY = (MODEL, OPERATION)
 """What streams of a fleet are told apart by."""

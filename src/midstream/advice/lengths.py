@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from midstream._finish import finish_label
-from midstream._model import Outcome, StreamRecord
-from midstream._shown import clean
+from midstream._support.sanitize import clean
+from midstream.stream.finish_reasons import finish_label
+from midstream.stream.model import Outcome, StreamRecord
 
 Cause: TypeAlias = Literal["limit", "left", "failed", "filtered", "unclear"]
 """What kept an answer from its own end: its token limit, its reader, an error, a filter, or nobody knows."""

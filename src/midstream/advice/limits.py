@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from midstream._model import StreamRecord
 from midstream.advice.lengths import Length, Lengths, groups_of, lengths_of
 from midstream.advice.survival import (
     CONFIDENCE,
@@ -18,6 +17,7 @@ from midstream.advice.survival import (
     limit_for,
     naive_limit,
 )
+from midstream.stream.model import StreamRecord
 
 
 @dataclass(frozen=True, slots=True)

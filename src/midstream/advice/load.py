@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
 
-from midstream._model import StreamRecord
 from midstream.advice.lengths import lengths_of
 from midstream.lab.admission import Request
 from midstream.lab.results import quantile
 from midstream.lab.workload import Call, Workload, generator
+from midstream.stream.model import StreamRecord
 
 
 class LoadError(ValueError):

@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream._model import StreamRecord
 from midstream.lab.results import quantile
+from midstream.stream.model import StreamRecord
 
 ENOUGH = 50
 """A share of fewer streams says nothing."""

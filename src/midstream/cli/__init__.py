@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from midstream.cli._errors import explain, unwritable
+from midstream.cli.common.errors import explain, unwritable
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     _print_whatever_there_is()
     try:
-        from midstream.cli._app import run  # noqa: PLC0415 - its imports may be missing, which is explained below
+        from midstream.cli.common.app import run  # noqa: PLC0415 - its imports may be missing, which is explained below
 
         status = run(COMMANDS, sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()

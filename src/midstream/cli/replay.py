@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from midstream.cli._errors import CliError
-from midstream.cli._listening import is_loopback, why_not
+from midstream.cli.common.errors import CliError
+from midstream.cli.common.listening import is_loopback, why_not
 from midstream.lab.library import packaged_recordings, read_recordings
 from midstream.lab.recording import Operation, Recording, RecordingError
 from midstream.lab.replay import replayer

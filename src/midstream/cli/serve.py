@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
-from midstream.cli._engine_flags import with_engine_flags
-from midstream.cli._errors import CliError
-from midstream.cli._listening import is_loopback, why_not
-from midstream.cli._simulate_plan import EngineOption, FitOption, parse_length, read_hardware
+from midstream.cli.common.engine_options import with_engine_flags
+from midstream.cli.common.errors import CliError
+from midstream.cli.common.lab_options import EngineOption, FitOption, parse_length, read_hardware
+from midstream.cli.common.listening import is_loopback, why_not
 from midstream.lab.admission import ENGINES
 from midstream.lab.emulation import Emulated, emulator
 from midstream.lab.emulation.app import default_answer

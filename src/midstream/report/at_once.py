@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
-from midstream._model import StreamRecord
 from midstream.report.figure import Json
 from midstream.report.lanes import spans
+from midstream.stream.model import StreamRecord
 
 BINS = 400
 """Into so many parts the time is cut to count the streams that are open."""

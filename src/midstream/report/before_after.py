@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from midstream._model import FREEZE_AFTER_S, StreamRecord
-from midstream.advice._compare_sides import side_of_records
-from midstream.advice._compare_words import verdict
 from midstream.advice.compare import Goal, compare
+from midstream.advice.compare_sides import side_of_records
+from midstream.advice.compare_words import verdict
 from midstream.report.numbers import counted, few_or_percent, interval, seconds
 from midstream.report.section import Section
 from midstream.report.silences import Series, exceedance
 from midstream.report.summary import Summary, summarise
 from midstream.report.tables import Row, Table, froze_note
 from midstream.report.threshold import threshold_of
+from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
 NAMES = ("before", "after")
 

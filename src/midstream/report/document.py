@@ -7,11 +7,11 @@ from dataclasses import asdict
 from datetime import tzinfo
 from typing import Any
 
-from midstream._model import StreamRecord
 from midstream.report.grouping import grouped
 from midstream.report.summary import summarise
 from midstream.report.threshold import threshold_of
 from midstream.report.words import in_words
+from midstream.stream.model import StreamRecord
 
 
 def document(

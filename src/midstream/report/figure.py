@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, TypeAlias
 
-from midstream._shown import clean
+from midstream._support.sanitize import clean
 
 Json: TypeAlias = dict[str, Any]
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import tzinfo
 from functools import reduce
 
-from midstream._instruments import ADDRESS, MODEL, OPERATION
-from midstream._shown import clean
+from midstream._support.sanitize import clean
 from midstream.advice.statistics import Share, share
 from midstream.report.grouping import UNKNOWN
 from midstream.report.numbers import (
@@ -24,6 +23,7 @@ from midstream.report.numbers import (
 from midstream.report.tables import Row, Table
 from midstream.report.words import moment, zone_name
 from midstream.sources.fleet import Fleet, Histogram, Summary
+from midstream.telemetry.instruments import ADDRESS, MODEL, OPERATION
 
 LABELS: Mapping[str, str] = {"model": MODEL, "server": ADDRESS, "operation": OPERATION}
 """OpenTelemetry's names of what streams can be told apart by."""

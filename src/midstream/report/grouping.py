@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from midstream._model import StreamRecord
-from midstream._shown import clean
+from midstream._support.sanitize import clean
 from midstream.report.summary import Summary, summarise
+from midstream.stream.model import StreamRecord
 
 FIELDS = ("model", "server", "operation")
 """What streams can be told apart by, beside the names of attributes."""

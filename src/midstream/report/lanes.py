@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream._model import FreezeSpan, StreamRecord
 from midstream.report.grouping import name_of
+from midstream.stream.model import FreezeSpan, StreamRecord
 
 MOST_DRAWN = 1000
 """A browser moves so many bars without effort."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from midstream._model import StreamRecord
 from midstream.report.answer_lengths import lengths, limit_use
 from midstream.report.before_after import section
 from midstream.report.grouping import grouped
@@ -15,6 +14,7 @@ from midstream.report.tables import tables
 from midstream.report.threshold import threshold_of
 from midstream.report.timeline import timeline
 from midstream.report.words import in_words
+from midstream.stream.model import StreamRecord
 
 
 def sections(

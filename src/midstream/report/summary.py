@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from midstream._finish import stream_finish_label
-from midstream._model import Outcome, StreamRecord
 from midstream.advice.statistics import Share, quantile, share
+from midstream.stream.finish_reasons import stream_finish_label
+from midstream.stream.model import Outcome, StreamRecord
 
 
 @dataclass(frozen=True, slots=True)

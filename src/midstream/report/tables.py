@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from midstream._model import Outcome
 from midstream.report.grouping import Grouping
 from midstream.report.numbers import ABSENT, counted, few_or_percent, interval, percent, plural, seconds
 from midstream.report.summary import Summary
 from midstream.report.threshold import Threshold
+from midstream.stream.model import Outcome
 
 _ALARMING = ("froze", "time\nfrozen")
 """The columns that tell what froze, and for how long."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream._model import FREEZE_AFTER_S, StreamRecord
 from midstream.report.summary import is_measured
+from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from midstream._model import FreezeSpan, StreamRecord
 from midstream.report.grouping import server_of
 from midstream.report.lanes import spans
+from midstream.stream.model import FreezeSpan, StreamRecord
 
 
 def went_on(records: Sequence[StreamRecord]) -> int:

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 
-from midstream._model import Outcome, StreamRecord
 from midstream.report.grouping import name_of
 from midstream.report.numbers import bounds, percent, plural, seconds
 from midstream.report.summary import Summary, is_measured, summarise
 from midstream.report.threshold import Threshold, threshold_of
 from midstream.report.went_on import went_on
+from midstream.stream.model import Outcome, StreamRecord
 
 MOSTLY = 0.8
 """The part of all freezes from which one place is named for them."""

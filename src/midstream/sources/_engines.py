@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from midstream.sources._page import Page, Read, Reading, Sample, none, total, unknown, worst
+from midstream.sources.page import Page, Read, Reading, Sample, none, total, unknown, worst
 
 
 @dataclass(frozen=True, slots=True)

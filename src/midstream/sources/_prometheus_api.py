@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
-from midstream._shown import clean
+from midstream._support.sanitize import clean
 from midstream.sources.address import shown, url_of
 from midstream.sources.http import Answer, Getter, UnreachableError
 

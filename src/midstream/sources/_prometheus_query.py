@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from midstream._instruments import (
+from midstream.sources.select import SelectionError
+from midstream.telemetry.instruments import (
     ADDRESS,
     MODEL,
     OPERATION,
@@ -18,7 +19,6 @@ from midstream._instruments import (
     prometheus_label,
     prometheus_name,
 )
-from midstream.sources.select import SelectionError
 
 ATTRIBUTES: Mapping[str, str] = {
     "model": MODEL,

@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from midstream import _instruments as metrics
-from midstream._instruments import TOKEN_TYPE
 from midstream.sources._prometheus_answer import native, number, over_time
 from midstream.sources._prometheus_api import Api, Series
 from midstream.sources._prometheus_query import Named, Selection, grown, summed
 from midstream.sources.fleet import Slice
+from midstream.telemetry import instruments as metrics
+from midstream.telemetry.instruments import TOKEN_TYPE
 
 SLICES = 40
 SLICE_S = 60.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from midstream.sources._engines import ENGINES
-from midstream.sources._page import Reading
+from midstream.sources.page import Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from midstream.sources._engines import TRTLLM
-from midstream.sources._page import Page, Reading
 from midstream.sources._server_view import ServerView
+from midstream.sources.page import Page, Reading
 
 Iteration: TypeAlias = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 
-from midstream._shown import clean
+from midstream._support.sanitize import clean
 from midstream.sources._deadline import WholeHeadAdapter, handle_of, hung_up_at
 from midstream.sources.address import origin, shown
 

@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from midstream import _instruments as metrics
-from midstream._instruments import FINISH_REASON, OUTCOME, TOKEN_TYPE, Metric
-from midstream._model import FREEZE_AFTER_S
 from midstream.sources._prometheus_answer import (
     Key,
     classic_histograms,
@@ -26,6 +23,9 @@ from midstream.sources._prometheus_query import ALL_OURS, Named, Selection, grow
 from midstream.sources._prometheus_timeline import Timeline
 from midstream.sources.fleet import Fleet, Histogram, Summary
 from midstream.sources.http import Getter
+from midstream.stream.model import FREEZE_AFTER_S
+from midstream.telemetry import instruments as metrics
+from midstream.telemetry.instruments import FINISH_REASON, OUTCOME, TOKEN_TYPE, Metric
 
 if TYPE_CHECKING:
     from types import TracebackType

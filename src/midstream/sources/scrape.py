@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream._shown import clean
+from midstream._support.sanitize import clean
 from midstream.sources.address import shown, url_of
 from midstream.sources.http import Answer, Getter, UnreachableError
 from midstream.sources.server import NothingYetError, PageError, ServerView, view_of

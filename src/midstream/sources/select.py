@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from midstream._model import StreamRecord
 from midstream.journal import JournalContents, read
+from midstream.stream.model import StreamRecord
 
 JOURNAL = "MIDSTREAM_JOURNAL"
 """The variable that names the journal where nobody names another."""

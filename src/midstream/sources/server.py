@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from midstream.sources._engines import ENGINES, Engine
-from midstream.sources._page import Page, PageError, Reading, page_of
 from midstream.sources._server_view import ServerView
 from midstream.sources._trtllm import iterations_of, view_of_iterations
+from midstream.sources.page import Page, PageError, Reading, page_of
 
 __all__ = ["ENGINES", "NothingYetError", "PageError", "Reading", "ServerView", "view_of"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from midstream._model import FreezeSpan, StreamRecord
 from midstream.journal import read
 from midstream.sources.select import Condition
+from midstream.stream.model import FreezeSpan, StreamRecord
 
 LONGEST_S = 3600.0
 """A stream that was open for longer than this when it ended is not seen: the journal is searched by beginnings."""

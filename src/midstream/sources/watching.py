@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream.sources._page import Reading
+from midstream.sources.page import Reading
 from midstream.sources.scrape import Scraped
 
 KEPT = 5000

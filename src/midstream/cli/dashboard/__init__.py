@@ -1,0 +1,115 @@
+"""`midstream dashboard`: renders the Grafana dashboards, or shows one without a Grafana."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from midstream.cli.common.errors import CliError, unwritten
+from midstream.cli.common.listening import is_loopback
+from midstream.cli.common.plain_help import choices
+from midstream.cli.dashboard.page import Page
+from midstream.monitoring.alerts import Naming
+from midstream.monitoring.dashboards import DASHBOARDS
+from midstream.monitoring.dashboards.render import as_json
+
+
+def dashboard(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help=f"{', '.join(DASHBOARDS)}. Without any: all, with --output FOLDER.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    naming: Annotated[
+        Naming,
+        typer.Option(metavar=choices(Naming), help="How the server writes OTel's names."),
+    ] = Naming.PROMETHEUS,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Write NAME.json files there.", show_default=False
+        ),
+    ] = None,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Show the overview from this Prometheus, without a Grafana.",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="--serve: address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="--serve: port; 0 takes a free one.")
+    ] = 0,
+) -> None:
+    """Render Grafana dashboards: overview, streams (models and servers), engine, capacity.
+
+    \u0008
+    midstream dashboard overview > overview.json       one, to import
+    midstream dashboard -o grafana/dashboards           all, to provision
+    midstream dashboard --serve http://localhost:9090   look at it without a Grafana
+    """
+    chosen = tuple(names or DASHBOARDS)
+    unknown = [name for name in chosen if name not in DASHBOARDS]
+    if unknown:
+        raise CliError(f"there is no dashboard {unknown[0]}; there are {', '.join(DASHBOARDS)}")
+    if serve is not None:
+        _serve(serve, host, port, chosen[0], naming)
+    elif output is not None:
+        _write(output, chosen, naming)
+    elif len(chosen) == 1:
+        sys.stdout.write(as_json(DASHBOARDS[chosen[0]](naming)))
+    else:
+        raise typer.BadParameter(
+            "several dashboards need a folder: name one, or add --output FOLDER.", param_hint="NAME"
+        )
+
+
+def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / f"{name}.json").write_text(as_json(DASHBOARDS[name](naming)), encoding="utf-8")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CliError(f"{folder} is no folder, and the dashboards need one; name another") from error
+    except OSError as error:
+        raise unwritten(folder, error) from error
+    files = ", ".join(f"{name}.json" for name in names)
+    sys.stderr.write(
+        f"midstream: wrote {files} to {folder}; import them in Grafana under Dashboards, New, Import, "
+        "or name the folder in a provider in provisioning/dashboards\n"
+    )
+
+
+def _serve(url: str, host: str, port: int, name: str, naming: Naming) -> None:
+    try:
+        page = Page((host, port), url, DASHBOARDS[name](naming))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--serve") from error
+    except OSError as error:
+        raise CliError(
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port"
+        ) from error
+    if not is_loopback(host):
+        sys.stderr.write(
+            f"midstream: warning: whoever can reach this machine on {host} can see this dashboard\n"
+        )
+    with page:
+        sys.stdout.write(
+            f"Showing {name} from {page.prometheus}, until Ctrl-C:\n\nhttp://{host}:{page.server_port}/\n"
+        )
+        sys.stdout.flush()
+        trouble = page.trouble()
+        if trouble is not None:
+            sys.stderr.write(f"midstream: warning: the panels stay empty: {trouble}\n")
+        page.serve_forever()

@@ -1,0 +1,212 @@
+"""What `midstream demo` prints: the records of an act, the advice that follows, and both acts side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from midstream import StreamRecord
+from midstream.advice.capacity import Caps, caps
+from midstream.cli.demo.crowd import Load
+from midstream.cli.demo.live import ABSENT, Timeline, seconds, timeline_table
+from midstream.cli.demo.story import SERVE
+from midstream.cli.demo.user import User
+from midstream.lab.results import quantile
+from midstream.sources.server import Reading
+
+WIDE = 96
+"""The width from which there is room for the timelines, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An act as it was seen: by the clients, and by the server's own page of metrics when it was over."""
+
+    load: Load
+    evictions: Reading
+    pool_tokens: int
+
+    @property
+    def frozen(self) -> list[StreamRecord]:
+        """The streams that froze."""
+        return [record for record in self.load.records if record.freezes]
+
+    @property
+    def lasted_s(self) -> float:
+        """From the first call to the last chunk."""
+        records = self.load.records
+        return max(r.started_at + r.duration_s for r in records) - min(r.started_at for r in records)
+
+    @property
+    def tokens(self) -> int:
+        """Answer tokens, all together."""
+        return sum(record.output_tokens or 0 for record in self.load.records)
+
+    @property
+    def first_content_s(self) -> list[float]:
+        """What passed before the first words, the shortest first."""
+        known = (record.time_to_first_content_s for record in self.load.records)
+        return sorted(value for value in known if value is not None)
+
+    @property
+    def caps(self) -> Caps:
+        """What the lengths of these streams say about how many may run at once."""
+        answers = sorted(record.output_tokens or 0 for record in self.load.records)
+        prompts = [record.input_tokens or 0 for record in self.load.records]
+        return caps(
+            self.pool_tokens,
+            sum(prompts) / len(prompts),
+            sum(answers) / len(answers),
+            quantile(answers, 0.95),
+        )
+
+
+def show_records(console: Console, seen: Seen) -> None:
+    """Print one row for each stream."""
+    _heading(console, "The records", "one for each stream, exactly once, as on_end gets it")
+    columns = ("first content", "longest gap", "freezes", "outcome", "finish", "tokens")
+    table = timeline_table(seen.load.lasts_s, *columns)
+    if console.width < WIDE:
+        table.columns.pop()
+    for user in seen.load.users:
+        if user.record is not None:
+            row = user.row()
+            line = Timeline(row.answer, row.frozen, seen.load.lasts_s, ended=False)
+            table.add_row(*_cells(user, user.record), *([line] if console.width >= WIDE else []))
+    console.print(table)
+
+
+def show_advice(console: Console, seen: Seen) -> None:
+    """Print what the records of the first act say: what happened, and which limit to set."""
+    answers = sorted(record.output_tokens or 0 for record in seen.load.records)
+    mean = sum(answers) / len(answers)
+    prompt = sum(record.input_tokens or 0 for record in seen.load.records) / len(answers)
+    limits = seen.caps
+    _print(console, "", Text.assemble(("What happened: ", "bold"), _happened(seen)))
+    _print(
+        console,
+        "",
+        Text.assemble(
+            ("The advice: ", "bold"),
+            f"answers had {mean:.0f} tokens on average and 95 of 100 no more than {quantile(answers, 0.95):.0f}, "
+            f"after prompts of {prompt:.0f}. The server's own page says that its KV cache holds "
+            f"{seen.pool_tokens:,} tokens: {_fit(limits)}. So let no more run at once, and the others wait for their "
+            "first word instead:",
+        ),
+        "",
+        Text(f"    vllm serve ... --max-num-active-seqs {limits.never}", style="bold cyan"),
+        Text("    (--max-num-seqs before vLLM 0.31; other engines: docs/engine-flags.md)", style="dim"),
+        "",
+    )
+
+
+def _fit(limits: Caps) -> str:
+    if limits.never == limits.average:
+        return f"{limits.never} such streams fit, even if all of them are long"
+    return (
+        f"{limits.never} such streams fit even if all of them are long, {limits.average} if they are as usual"
+    )
+
+
+def show_both(console: Console, before: Seen, after: Seen) -> None:
+    """Print both acts side by side, and what came of it."""
+    _heading(console, "Before and after", f"the same {len(before.load.users)} users, with the cap in force")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("before", justify="right")
+    table.add_column("after", justify="right")
+    for name, cells in _figures(before, after):
+        style = "red" if name.startswith("frozen") else ""
+        table.add_row(name, *(Text(cell, style=style if cell[0] != "0" else "") for cell in cells))
+    console.print(table)
+    _print(console, "", *_closing(before, after))
+
+
+def _figures(before: Seen, after: Seen) -> Iterator[tuple[str, tuple[str, str]]]:
+    both = (before, after)
+
+    def pair(texts: Sequence[str]) -> tuple[str, str]:
+        return texts[0], texts[1]
+
+    yield "frozen streams", pair([f"{len(seen.frozen)} of {len(seen.load.records)}" for seen in both])
+    yield (
+        "frozen time, all streams",
+        pair([seconds(sum(r.frozen_s for r in seen.load.records), 1) for seen in both]),
+    )
+    yield "longest silence", pair([seconds(_longest(seen), 1) for seen in both])
+    yield "evictions, by the server's count", pair([_number(seen.evictions) for seen in both])
+    yield "first word, median", pair([seconds(median(seen.first_content_s), 1) for seen in both])
+    yield "first word, worst", pair([seconds(seen.first_content_s[-1], 1) for seen in both])
+    yield "all answers done after", pair([seconds(seen.lasted_s, 1) for seen in both])
+    yield "tokens a second, all together", pair([f"{seen.tokens / seen.lasted_s:.0f}" for seen in both])
+
+
+def _number(reading: Reading) -> str:
+    return "unknown" if reading.value is None else f"{reading.value:.0f}"
+
+
+def _longest(seen: Seen) -> float:
+    return max((record.max_gap_s or 0.0 for record in seen.load.records), default=0.0)
+
+
+def _happened(seen: Seen) -> str:
+    gaps = sorted(record.max_gap_s or 0.0 for record in seen.frozen)
+    count = len(seen.load.records)
+    if not gaps:
+        return f"no answer was silent for {seen.load.act.freeze_after_s:g} s, the longest for {_longest(seen):.2f} s."
+    spread = f"{gaps[0]:.1f} s" if len(gaps) == 1 else f"{gaps[0]:.1f} to {gaps[-1]:.1f} s"
+    return (
+        f"{len(gaps)} of {count} answers stopped in mid-sentence, for {spread}: the server had admitted more than its "
+        "KV cache holds, and evicted some to finish others; all of them got HTTP 200, a finish reason and every "
+        "token, so no error rate shows it."
+    )
+
+
+def _closing(before: Seen, after: Seen) -> Iterator[Text]:
+    rate = (after.tokens / after.lasted_s) / (before.tokens / before.lasted_s) - 1
+    waited = after.first_content_s[-1] - before.first_content_s[-1]
+    if before.frozen and not after.frozen:
+        what = (
+            f"nobody froze. The price: throughput changed by {rate:+.0%}, and who came late waited up to "
+            f"{waited:.1f} s longer for the first word. That wait is seen by every tool; a sentence that stops is not."
+        )
+    else:
+        what = (
+            f"{len(before.frozen)} streams froze before, {len(after.frozen)} after; throughput: {rate:+.0%}."
+        )
+    yield Text.assemble(("What came of it: ", "bold"), what)
+    yield Text.assemble(
+        ("Now yours: ", "bold"),
+        ("midstream probe URL", "bold cyan"),
+        " tries your own server; ",
+        ("client = monitor(OpenAI())", "bold cyan"),
+        " watches it from your code; ",
+        (SERVE, "bold cyan"),
+        " is the server of this demo, for you to play with.",
+    )
+
+
+def _print(console: Console, *lines: str | Text) -> None:
+    for line in lines:
+        # Whoever reads a pipe wants lines whole; on a terminal they break between words.
+        console.print(line, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _heading(console: Console, title: str, rest: str) -> None:
+    _print(console, Text.assemble((title, "bold"), f"  {rest}"))
+
+
+def _cells(user: User, record: StreamRecord) -> Iterator[Text]:
+    froze = "red" if record.freezes else ""
+    yield Text(str(user.number))
+    yield Text(seconds(record.time_to_first_content_s))
+    yield Text(f"{seconds(record.max_gap_s)} at {seconds(record.max_gap_at_s, 1)}", style=froze)
+    yield Text(str(record.freezes), style=froze)
+    yield Text(record.outcome.value)
+    yield Text(", ".join(reason or ABSENT for reason in record.finish_reasons) or ABSENT)
+    yield Text(f"{record.output_tokens or '?'}/{record.token_limit or '?'}")

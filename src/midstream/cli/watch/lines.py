@@ -1,0 +1,48 @@
+"""What `midstream watch` prints where nobody can redraw: a line for each reading, as it comes."""
+
+from __future__ import annotations
+
+import sys
+
+from midstream.cli.watch.run import Event, Failed, Read
+from midstream.cli.watch.show import clock, header, line, notes, row, title, unknown_row
+
+
+class Lines:
+    """Prints events to standard output; what one must know beforehand stands before the first reading."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._title = ""
+        self._problem: str | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Print one event."""
+        if isinstance(event, Read):
+            self._read(event)
+        elif isinstance(event, Failed):
+            if event.problem != self._problem:
+                _print(f"{clock(event.at)}  unknown since {clock(event.since)}: {event.problem}")
+            self._problem = event.problem
+            _print(line(unknown_row(event.at)))
+        else:
+            _print(event.words())
+        sys.stdout.flush()
+
+    def _read(self, event: Read) -> None:
+        view = event.scraped.view
+        if event.back_after_s is not None:
+            _print(f"{clock(event.scraped.at)}  back after {event.back_after_s:.1f} s")
+        if event.between is not None and event.between.restarted:
+            _print(f"{clock(event.scraped.at)}  restarted: its counters began anew")
+        self._problem = None
+        head = title(view, self._url)
+        if head != self._title:
+            self._title = head
+            _print(head, *notes(view), "", line(header(view)))
+        _print(line(row(event.scraped.at, view, event.between)))
+
+
+def _print(*lines: str) -> None:
+    for each in lines:
+        sys.stdout.write(f"{each}\n")

@@ -1,0 +1,1 @@
+"""Iterators, generators, functions and context managers of any make, each behind a proxy object."""

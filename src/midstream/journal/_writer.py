@@ -1,0 +1,184 @@
+"""The writer of a journal, off the hot path: one thread for each journal of a process, while there is work."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty
+from typing import Final
+
+from midstream._support.internal_errors import trouble
+from midstream._support.journals import WRITERS, flush_in_pool_workers
+from midstream.journal._backlog import BUSY_RETRY_S, Backlog
+from midstream.journal._store import Store
+from midstream.stream.model import StreamRecord, positive_or_none
+
+IDLE_S = 10.0
+"""How long the thread waits for the next record before it closes the journal and ends."""
+FLUSH_S = 2.0
+PAUSE_S = 1.0
+"""How long a fork may wait for a commit that is under way."""
+AMISS_S = 1.0
+
+
+class Journal:
+    """The writer of one journal in one process. No method raises for what is wrong with the file or its disk.
+
+    `path`: the file, made for its owner alone when the first record is written; its directory must exist.
+    `max_mb`, `max_days`: how large in millions of bytes, and how old, it may become; None for no limit. The oldest rows
+    go first. Raises ValueError or TypeError for a limit that is no positive number.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_mb: float | None = 100.0,
+        max_days: float | None = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        threaded: bool = True,
+    ) -> None:
+        self.path: Final = Path(path).expanduser().absolute()
+        self.store = Store(
+            self.path,
+            max_mb=positive_or_none("max_mb", max_mb),
+            max_days=positive_or_none("max_days", max_days),
+        )
+        self._clock = clock
+        self._wall = wall
+        self._threaded = threaded
+        self._start_over()
+        WRITERS.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Journal {self.path} waiting={len(self._backlog)} dropped={self.dropped}>"
+
+    @property
+    def dropped(self) -> int:
+        """Records that this process could not keep."""
+        return self._backlog.dropped
+
+    def write(self, record: StreamRecord) -> None:
+        """Have the record written soon. Costs the caller one entry in a queue, or nothing if that is full."""
+        self._backlog.put(record)
+        if self._thread is None:
+            self._start()
+
+    def flush(self, timeout_s: float = FLUSH_S) -> bool:
+        """Wait until what was given so far is written; False if it cannot be now, or not in `timeout_s` seconds."""
+        until = time.monotonic() + timeout_s
+        done = self._backlog.ask()
+        thread = self._thread
+        if thread is None or not thread.is_alive() or thread is threading.current_thread():
+            # While the interpreter exits no thread can be started.
+            while not done.is_set() and time.monotonic() < until:
+                self.turn(self._clock())
+                done.wait(BUSY_RETRY_S if self._backlog.failures else 0.0)
+        done.wait(max(0.0, until - time.monotonic()))
+        return done.is_set() and not self._backlog.failures
+
+    def close(self, timeout_s: float = FLUSH_S) -> bool:
+        """Flush, and close the file. Whatever is written later opens it again."""
+        written = self.flush(timeout_s)
+        with self._turning:
+            self.store.close()
+        return written
+
+    def turn(self, now: float) -> float | None:
+        """Do what is due at `now`, as the thread does; say when to come back, or None if nothing is left to do."""
+        with self._turning:
+            return self._backlog.turn(now)
+
+    # For the process
+
+    def last_flush(self, timeout_s: float) -> None:
+        """Write what is left: the process exits."""
+        until = time.monotonic() + timeout_s
+        if not self.flush(timeout_s):
+            lost = f"{len(self._backlog)} records could not be written into the journal {self.path}"
+            self._backlog.say("lost", f"{lost} before the process ended")
+        if self._turning.acquire(timeout=max(0.0, until - time.monotonic())):
+            self.store.close()  # whoever closes last leaves one file behind, and no log beside it
+            self._turning.release()
+
+    def pause(self) -> bool:
+        """Close the file before a fork, and hold everything up until `resume`; False if it took too long."""
+        if not self._turning.acquire(timeout=PAUSE_S):
+            return False
+        self.store.close()
+        return True
+
+    def resume(self) -> None:
+        """Go on in the parent, after the fork."""
+        self._turning.release()
+
+    def forked(self) -> None:
+        """Start over in a forked child: queue, thread and file are the parent's, and so is what waits to be written."""
+        self.store.abandon()
+        self._start_over()
+
+    # The thread
+
+    def _start_over(self) -> None:
+        self._backlog = Backlog(self.store, self._wall)
+        self._turning = threading.Lock()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def _start(self) -> None:
+        if not self._threaded:
+            return
+        flush_in_pool_workers()
+        with self._starting:
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="midstream-journal", daemon=True)
+            self._thread = thread
+            try:
+                thread.start()
+            except RuntimeError:
+                # The interpreter exits, and flushes; or it is out of threads, and the next record tries again.
+                self._thread = None
+
+    def _run(self) -> None:
+        backlog = self._backlog
+        while True:
+            try:
+                again = self.turn(self._clock())
+            except Exception as exc:  # noqa: BLE001 - the thread must outlive a fault
+                trouble("journal", exc)
+                again = self._clock() + AMISS_S
+            if again is not None:
+                backlog.hurry.wait(max(0.0, again - self._clock()))
+                continue
+            try:
+                record = backlog.queue.get(timeout=IDLE_S)
+            except Empty:
+                if self._end():
+                    return
+            else:
+                with self._turning:
+                    backlog.accept(record)
+
+    def _end(self) -> bool:
+        with self._turning:
+            self.store.close()
+        with self._starting:
+            self._thread = None
+            if self._backlog.queue.empty():
+                return True  # who writes from now on finds no thread, and starts one
+            self._thread = threading.current_thread()
+            return False
+
+
+def journal_at(path: Path, max_mb: float | None, max_days: float | None) -> Journal:
+    """The writer of this journal, one for each path of a process; its limits are those given last."""
+    for writer in list(WRITERS):
+        if isinstance(writer, Journal) and writer.path == path:
+            writer.store.max_mb, writer.store.max_days = max_mb, max_days
+            return writer
+    return Journal(path, max_mb=max_mb, max_days=max_days)

@@ -1,0 +1,1 @@
+"""What an operator loads into Prometheus and Grafana: `alerts` and `dashboards`."""

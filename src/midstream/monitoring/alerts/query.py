@@ -1,0 +1,150 @@
+"""PromQL about our metrics: how they are called on a server, and the few shapes that rules and panels share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from midstream.telemetry.instruments import ADDRESS, MODEL, PORT, Metric, prometheus_label, prometheus_name
+
+OVERFLOW = "otel.metric.overflow"
+"""The attribute of what the SDK no longer keeps apart."""
+SHORT: Mapping[str, str] = {MODEL: "model", ADDRESS: "server", PORT: "port"}
+"""What people call an attribute: in texts, and in the level of a recorded name."""
+
+
+class Naming(str, Enum):
+    """How a server writes the names that OTel uses: a scrape, or one of the translations of its OTLP receiver."""
+
+    PROMETHEUS = "prometheus"
+    """A scrape, or UnderscoreEscapingWithSuffixes, the default: stream_max_gap_seconds."""
+    WITHOUT_SUFFIXES = "without-suffixes"
+    """UnderscoreEscapingWithoutSuffixes: stream_max_gap."""
+    UTF8 = "utf8"
+    """NoUTF8EscapingWithSuffixes: stream.max_gap_seconds. Needs Prometheus 3."""
+    UNTRANSLATED = "untranslated"
+    """NoTranslation: stream.max_gap. Needs Prometheus 3."""
+
+    def metric(self, metric: Metric) -> str:
+        """Give a metric's name; a histogram's series add `_bucket`, `_sum` and `_count` to it."""
+        if self is Naming.PROMETHEUS:
+            return prometheus_name(metric)
+        if self is Naming.WITHOUT_SUFFIXES:
+            return metric.name.replace(".", "_")
+        if self is Naming.UNTRANSLATED:
+            return metric.name
+        plain = metric.name.replace(".", "_")
+        return metric.name + prometheus_name(metric).removeprefix(plain)
+
+    def label(self, attribute: str) -> str:
+        """Give the name of an attribute."""
+        dotted = self in (Naming.UTF8, Naming.UNTRANSLATED)
+        return attribute if dotted else prometheus_label(attribute)
+
+
+_LEGACY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+
+
+def quoted(name: str) -> str:
+    """Write a label as PromQL wants it: a dot needs quotes."""
+    return name if _LEGACY.fullmatch(name) else f'"{name}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A selector that was written: the series' name, and the metric of ours that it is `part` of."""
+
+    name: str
+    metric: Metric | None = None
+    part: str = ""
+
+
+class Query:
+    """Writes selectors and shapes for one server's naming, restricted to what `selector` matches.
+
+    `selected` remembers every selector by its text, so that a check can ask which of them find anything.
+    """
+
+    def __init__(
+        self, naming: Naming, by: tuple[str, ...], *, selector: str = "", server_selector: str = ""
+    ) -> None:
+        self.naming = naming
+        self.labels = tuple(naming.label(attribute) for attribute in by)
+        self.by = ", ".join(map(quoted, self.labels))
+        self.level = "_".join(
+            SHORT.get(attribute, prometheus_label(attribute)) for attribute in by if attribute != PORT
+        )
+        self.who = who(by, naming)
+        self.selected: dict[str, Selected] = {}
+        self._selector = selector
+        self._server_selector = server_selector
+
+    def __call__(self, metric: Metric, matchers: str = "", *, part: str = "") -> str:
+        """Select a metric's series, `part` of them for a histogram."""
+        selected = Selected(self.naming.metric(metric) + part, metric, part)
+        return self._select(selected, self._selector, matchers)
+
+    def server(self, name: str, matchers: str = "") -> str:
+        """Select a series of an engine, which nobody translates."""
+        return self._select(Selected(name), self._server_selector, matchers)
+
+    def match(self, attribute: str, value: str, operator: str = "=") -> str:
+        """Write a matcher for an attribute."""
+        return f'{quoted(self.naming.label(attribute))}{operator}"{value}"'
+
+    def count(self, metric: Metric, window: str) -> str:
+        """Write how many streams a histogram took in, or a counter counted."""
+        part = "_count" if metric.kind == "histogram" else ""
+        return f"sum by ({self.by}) (increase({self(metric, part=part)}[{window}]))"
+
+    def over(self, metric: Metric, bound: float, window: str) -> str:
+        """Write the share of samples past a bound. No samples: no result, and never NaN."""
+        below = self(metric, le(metric, bound), part="_bucket")
+        return (
+            f"1 - sum by ({self.by}) (rate({below}[{window}]))\n"
+            f"/ (sum by ({self.by}) (rate({self(metric, part='_count')}[{window}])) > 0)"
+        )
+
+    def quantile(self, share: float, metric: Metric, window: str) -> str:
+        """Write a quantile; exact where it comes to lie on a bound."""
+        rate = f"rate({self(metric, part='_bucket')}[{window}])"
+        return f"histogram_quantile({share:g}, sum by ({self.by}, le) ({rate}))"
+
+    def share(self, part: str, whole: str, window: str) -> str:
+        """Write what share of one counter another is, both given as selectors."""
+        return f"sum by ({self.by}) (rate({part}[{window}]))\n/ (sum by ({self.by}) (rate({whole}[{window}])) > 0)"
+
+    def _select(self, selected: Selected, *matchers: str) -> str:
+        name = selected.name
+        inside = ", ".join(matcher for matcher in matchers if matcher)
+        if _LEGACY.fullmatch(name):
+            text = f"{name}{{{inside}}}" if inside else name
+        else:
+            text = f'{{"{name}", {inside}}}' if inside else f'{{"{name}"}}'
+        self.selected[text] = selected
+        return text
+
+
+def who(by: tuple[str, ...], naming: Naming) -> str:
+    """Write whom an alert is about, as a template: `job app, model m, server gpu-1, port 8000`."""
+    return ", ".join(f"{SHORT.get(one, one)} {{{{ {label_value(naming.label(one))} }}}}" for one in by)
+
+
+def label_value(label: str) -> str:
+    """Write a label's value for a template."""
+    return f"$labels.{label}" if _LEGACY.fullmatch(label) else f'index $labels "{label}"'
+
+
+def le(metric: Metric, bound: float) -> str:
+    """Match one bucket. Raises ValueError where there is none: such a rule could never be right.
+
+    A scrape by Prometheus 3 says 10.0, one by Prometheus 2 what the page says, and OTLP says 10.
+    """
+    if bound not in (metric.buckets or ()):
+        known = ", ".join(f"{each:g}" for each in metric.buckets or ())
+        raise ValueError(f"{bound:g} is not a bucket of {metric.name}; choose one of {known}")
+    if bound == int(bound):
+        return f'le=~"{bound:.0f}|{bound:.1f}"'
+    return f'le="{bound:g}"'

@@ -1,0 +1,195 @@
+"""From records and freezes to OTel. Whatever fails here stops here, and switches itself off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from opentelemetry.metrics import get_meter_provider
+from opentelemetry.trace import get_current_span
+
+from midstream._support.internal_errors import Guard
+from midstream.stream.finish_reasons import stream_finish_label
+from midstream.stream.model import Call, Outcome, StreamRecord
+from midstream.telemetry import gauges
+from midstream.telemetry import instruments as metrics
+from midstream.telemetry.gauges import OpenSample
+from midstream.telemetry.instruments import Instruments, Metric
+from midstream.telemetry.labels import MAX_LABEL_SETS, Labeller, Labels
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+
+__all__ = ["Labels", "OpenSample", "Recorder"]
+
+MAX_EVENTS = 16
+"""How many freezes of one stream become events of its span."""
+
+_FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
+
+# Counters start at 0 when the first stream of a label set opens, or `increase()` would miss the first event.
+_BORN: tuple[tuple[Metric, Mapping[str, str]], ...] = (
+    (metrics.FREEZES, {}),
+    (metrics.HIDDEN_FREEZES, {}),
+    (metrics.FROZEN_TIME, {}),
+    (metrics.LIMIT_HITS, {}),
+    (metrics.USAGE_MISSING, {}),
+    (metrics.BUFFERED, {}),
+    *(
+        (metrics.ENDED, {metrics.OUTCOME: outcome.value, metrics.FINISH_REASON: finish})
+        for outcome, finish in (
+            (Outcome.COMPLETED, "stop"),
+            (Outcome.COMPLETED, "length"),
+            (Outcome.COMPLETED, "tool_calls"),
+            (Outcome.COMPLETED, "content_filter"),
+            (Outcome.NO_FINISH, "none"),
+            (Outcome.LEFT_EARLY, "none"),
+            (Outcome.CANCELLED, "none"),
+            (Outcome.TIMEOUT, "none"),
+            (Outcome.ERROR, "none"),
+            (Outcome.EMPTY, "none"),
+        )
+    ),
+)
+
+
+_NONE: Mapping[str, str] = {}
+_INPUT = {metrics.TOKEN_TYPE: "input"}
+_OUTPUT = {metrics.TOKEN_TYPE: "output"}
+
+
+class Sample(NamedTuple):
+    """One value for one metric, with the attributes that only this metric has."""
+
+    metric: Metric
+    value: float
+    attributes: Mapping[str, str] = _NONE
+
+
+def samples_of(record: StreamRecord) -> Iterator[Sample]:
+    """Say what an ended stream adds to the metrics. A value that does not exist is no sample; 0 is one."""
+    durations = (
+        # A gap measured behind a buffer would be blindness that looks like smoothness.
+        (metrics.MAX_GAP, None if record.buffered else record.max_gap_s),
+        (metrics.FIRST_CONTENT, record.time_to_first_content_s),
+        (metrics.MAX_HOLD, record.max_hold_s),
+        (metrics.TAIL, record.tail_s),
+        (metrics.FIRST_CHUNK, record.time_to_first_chunk_s),
+    )
+    for metric, seconds in durations:
+        if seconds is not None:
+            yield Sample(metric, seconds)
+    # The outcome's own word where nothing more precise is known: as low in cardinality as any error.type.
+    error = record.error_type or (record.outcome.value if record.outcome in _FAILED else "")
+    own = {metrics.ERROR_TYPE: error} if error else _NONE
+    yield Sample(metrics.OPERATION_DURATION, record.duration_s, own)
+    finish = stream_finish_label(record.finish_reasons)
+    yield Sample(metrics.ENDED, 1, {metrics.OUTCOME: record.outcome.value, metrics.FINISH_REASON: finish})
+    if record.limit_hit:
+        yield Sample(metrics.LIMIT_HITS, 1)
+    if record.buffered:
+        yield Sample(metrics.BUFFERED, 1)
+    if record.input_tokens is not None:
+        yield Sample(metrics.TOKEN_USAGE, record.input_tokens, _INPUT)
+    if record.output_tokens is not None:
+        yield Sample(metrics.TOKEN_USAGE, record.output_tokens, _OUTPUT)
+        if record.token_limit:
+            # The limit is for each choice, usage for all of them together.
+            limit = record.token_limit * max(1, len(record.finish_reasons))
+            yield Sample(metrics.LIMIT_USED, record.output_tokens / limit)
+    elif record.input_tokens is None and record.outcome is Outcome.COMPLETED:
+        yield Sample(metrics.USAGE_MISSING, 1)
+
+
+class Recorder:
+    """Feeds one meter provider, None for the global one. `open_streams` lists what is open when it is asked.
+
+    No method raises. After a fork the child goes on from the totals of its parent, as all of OTel does.
+    """
+
+    def __init__(
+        self, meter_provider: MeterProvider | None, open_streams: Callable[[], Iterable[OpenSample]]
+    ) -> None:
+        # The global provider may still be a stand-in for the one that the application will set.
+        self.provider = None if meter_provider is get_meter_provider() else meter_provider
+        self.seen: dict[frozenset[tuple[str, str]], Labels] = {}
+        self._opened: dict[int, Labels] = {}  # the same by identity: nearly every stream finds itself here
+        self._open_streams = open_streams
+        self._labeller = Labeller()
+        self._metrics = Guard("metrics")
+        self._gauges = Guard("gauges")
+        self._spans = Guard("span attributes")
+        with self._metrics:
+            gauges.join(self)
+            self._instruments = Instruments(self.provider, gauges.observing(self.provider))
+
+    def labels(self, call: Call, attributes: Mapping[str, str]) -> Labels:
+        """Give the attributes of a stream's metrics, to be asked for once and kept."""
+        if self._metrics.ok:
+            with self._metrics:
+                return self._labeller.labels(call, attributes)
+        return {}
+
+    def opened(self, labels: Labels) -> None:
+        """Give birth to the counters of this label set if this is its first stream."""
+        if self._metrics.ok and self._opened.get(id(labels)) is not labels:
+            with self._metrics:
+                key = frozenset(labels.items())
+                if len(self._opened) < MAX_LABEL_SETS:
+                    self._opened[id(labels)] = labels
+                if key not in self.seen:
+                    if len(self.seen) < MAX_LABEL_SETS:
+                        self.seen[key] = labels
+                    for metric, own in _BORN:
+                        self._instruments.put(metric, 0.0 if metric.unit == "s" else 0, {**labels, **own})
+
+    def froze(self, labels: Labels, context: Context | None, nth: int = 1) -> None:
+        """Count a freeze, the `nth` of its stream, at the moment the threshold is crossed."""
+        if self._metrics.ok:
+            with self._metrics:
+                self._instruments.put(metrics.FREEZES, 1, labels, context)
+        if context is not None and nth <= MAX_EVENTS and self._spans.ok:
+            with self._spans:
+                span = get_current_span(context)
+                if span.is_recording():
+                    span.add_event("stream.freeze")
+
+    def hid(self, labels: Labels) -> None:
+        """Count a freeze that the caller did not wait for."""
+        if self._metrics.ok:
+            with self._metrics:
+                self._instruments.put(metrics.HIDDEN_FREEZES, 1, labels)
+
+    def frozen_for(self, labels: Labels, seconds: float) -> None:
+        """Add time spent frozen, while it passes."""
+        if seconds > 0 and self._metrics.ok:
+            with self._metrics:
+                self._instruments.put(metrics.FROZEN_TIME, seconds, labels)
+
+    def ended(self, labels: Labels, record: StreamRecord, context: Context | None) -> None:
+        """Record an ended stream, in the context of its call so that exemplars lead to the trace."""
+        if self._metrics.ok:
+            with self._metrics:
+                put = self._instruments.put
+                for metric, value, own in samples_of(record):
+                    put(metric, value, {**labels, **own} if own else labels, context)
+        if context is not None and record.max_gap_s is not None and self._spans.ok:
+            with self._spans:
+                span = get_current_span(context)
+                if span.is_recording():
+                    span.set_attribute(metrics.MAX_GAP.name, record.max_gap_s)
+
+    def refused(self, labels: Labels, duration_s: float, error_type: str, context: Context | None) -> None:
+        """Record a call that failed before there was a stream."""
+        if self._metrics.ok:
+            with self._metrics:
+                own = {metrics.ERROR_TYPE: error_type}
+                self._instruments.put(metrics.OPERATION_DURATION, duration_s, {**labels, **own}, context)
+
+    def open_samples(self) -> Iterable[OpenSample]:
+        """List the streams that are open now, for the gauges."""
+        if self._gauges.ok:
+            with self._gauges:
+                return list(self._open_streams())
+        return ()
