@@ -311,7 +311,8 @@ def measure(peer: Peer, rounds: int, chunks: int) -> dict[str, Any]:
 
 def measure_apart(peer: Peer, rounds: int, chunks: int) -> dict[str, Any]:
     """Measure a peer in its own environment and process."""
-    from environments import ROOT, Environments  # noqa: PLC0415 - only the parent has the tests beside it
+    from support.environments import Environments  # noqa: PLC0415 - only the parent has the tests beside it
+    from support.paths import ROOT  # noqa: PLC0415
 
     python = Environments(HOME).make(peer.name.replace(" ", "-"), sys.executable, "openai", peer.requirement)
     done = subprocess.run(

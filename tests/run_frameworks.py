@@ -11,7 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from environments import Environments, Run, interpreter, pytest, say
+from support.environments import Environments, Run, interpreter, pytest, say
 
 PYTHON = "3.12"
 """Some of the packages are not yet there for the newest Python; any from 3.10 to 3.13 will do."""

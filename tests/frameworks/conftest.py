@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frameworks_through import ROWS, Through
+from support.frameworks_through import ROWS, Through
 
 if not os.environ.get("MIDSTREAM_TEST_FRAMEWORKS"):
     collect_ignore_glob = ["test_*.py"]

@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import midstream
-from frameworks_through import CHAT, FREEZE_AFTER_S
 from midstream.lab.wire import WireServer
 from midstream.runtime.monitor import PROCESS
+from support.frameworks_through import CHAT, FREEZE_AFTER_S
 
 PEERS = {
     "genai-openai": "opentelemetry.instrumentation.genai.openai",

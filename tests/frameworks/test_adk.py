@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from frameworks_through import Through
+from support.frameworks_through import Through
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the internet for prices
 adk_agents = pytest.importorskip("google.adk.agents")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from frameworks_through import Through
+from support.frameworks_through import Through
 
 agents = pytest.importorskip("agents")
 agents.set_tracing_disabled(True)

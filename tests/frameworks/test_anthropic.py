@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from frameworks_through import FREEZE_AFTER_S, Through
 from midstream.lab.wire import Script, WireServer
+from support.frameworks_through import FREEZE_AFTER_S, Through
 
 anthropic = pytest.importorskip("anthropic")
 ASK: dict[str, Any] = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from frameworks_through import CHAT, ROWS
 from midstream.lab.wire import WireServer
+from support.frameworks_through import CHAT, ROWS
 
 pytest.importorskip("gevent")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from frameworks_through import CHAT, ROWS
 from midstream.lab.wire import WireServer
-from waiting import until
+from support.frameworks_through import CHAT, ROWS
+from support.waiting import until
 
 pytest.importorskip("gunicorn")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frameworks_through import Through
+from support.frameworks_through import Through
 
 langchain_openai = pytest.importorskip("langchain_openai")
 WORDS = ["", "Hel", "lo", " you", "", "", ""]

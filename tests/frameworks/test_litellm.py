@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from frameworks_through import Through
+from support.frameworks_through import Through
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks the internet for prices
 litellm = pytest.importorskip("litellm")

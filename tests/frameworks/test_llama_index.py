@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from frameworks_through import Through
+from support.frameworks_through import Through
 
 llama_index = pytest.importorskip("llama_index.llms.openai")
 

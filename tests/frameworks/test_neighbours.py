@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from frameworks.neighbour import PEERS
-from frameworks_through import ROWS
+from support.frameworks_through import ROWS
 
 HERE = Path(__file__).parent
 

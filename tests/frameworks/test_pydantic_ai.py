@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from frameworks_through import Through
+from support.frameworks_through import Through
 
 pydantic_ai = pytest.importorskip("pydantic_ai")
 models = pytest.importorskip("pydantic_ai.models.openai")

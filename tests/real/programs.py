@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from waiting import until
+from support.waiting import until
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,8 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from alerts.otlp_page import served, text
-from alerts.stack import (
+from midstream.cli import main
+from midstream.cli.dashboard.page import Page
+from midstream.monitoring.alerts import Naming, Tuning, build, tuning_of
+from midstream.monitoring.dashboards import DASHBOARDS
+from midstream.monitoring.dashboards.fill import filled
+from midstream.setup import Setup
+from midstream.telemetry.exporters.configuration import plan_of
+from monitoring.alerts.otlp_page import served, text
+from monitoring.alerts.stack import (
     FROZEN,
     QUICK,
     SILENCE_S,
@@ -29,16 +36,9 @@ from alerts.stack import (
     stack,
     wire,
 )
-from midstream.cli import main
-from midstream.cli.dashboard.page import Page
-from midstream.monitoring.alerts import Naming, Tuning, build, tuning_of
-from midstream.monitoring.dashboards import DASHBOARDS
-from midstream.monitoring.dashboards.fill import filled
-from midstream.setup import Setup
-from midstream.telemetry.exporters.configuration import plan_of
 from real.programs import Collector, Prometheus, absent, answers, fetch, free_port
 from real.programs import running as program_running
-from waiting import until
+from support.waiting import until
 
 QUERIES = [
     pytest.param(target.expr, id=f"{name}: {panel.title}: {target.legend}")

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from support.paths import TESTS
+
 SHUTDOWN_S = 1.0
 SLACK_S = 4.0
 """For a busy machine. Without a bound of ours the same ends take from 13 to 20 s."""
@@ -23,7 +25,7 @@ import json, sys, time
 sys.path.insert(0, sys.argv[1])
 import midstream
 from midstream.telemetry.recorder import Recorder
-from records import a_call, a_record
+from support.records import a_call, a_record
 
 midstream.setup(export_interval_s=0.2, shutdown_timeout_s=float(sys.argv[2]))
 recorder = Recorder(None, list)
@@ -54,7 +56,7 @@ class End:
 def ends() -> Iterator[dict[tuple[str, str], End]]:
     """Run a process against each kind of dead collector, all at once."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    tests = os.path.dirname(os.path.dirname(__file__))
+    tests = str(TESTS)
     with ExitStack() as cleanup:
         started = {}
         for death in ("refuses", "never answers"):

@@ -16,8 +16,8 @@ from midstream.telemetry.exporters.configuration import plan_of
 from midstream.telemetry.instruments import METRICS, Metric
 from midstream.telemetry.recorder import OpenSample, Recorder
 from real.programs import Collector
-from records import a_call, a_record
-from waiting import until
+from support.records import a_call, a_record
+from support.waiting import until
 
 LABELS = {
     "gen_ai.operation.name": "chat",

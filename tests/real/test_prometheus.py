@@ -14,8 +14,8 @@ from midstream.telemetry.exporters.configuration import plan_of
 from midstream.telemetry.instruments import COMMON, METRICS, Metric, prometheus_label, prometheus_name
 from midstream.telemetry.recorder import OpenSample, Recorder
 from real.programs import Prometheus, absent, fetch
-from records import a_call, a_record
-from waiting import until
+from support.records import a_call, a_record
+from support.waiting import until
 
 HISTOGRAMS = [metric for metric in METRICS if metric.kind == "histogram"]
 ids = pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)

@@ -17,8 +17,8 @@ import pytest
 from midstream.report.page import page
 from midstream.report.sections import sections
 from real.programs import absent
-from records import a_record
-from report_records import HOSTILE, hostile, ten
+from support.records import a_record
+from support.report_records import HOSTILE, hostile, ten
 
 PLOTS = ("timeline", "silences", "exceedance", "lengths", "limit-use")
 

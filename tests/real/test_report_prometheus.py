@@ -13,8 +13,8 @@ from midstream.stream.model import Outcome
 from midstream.telemetry.exporters.configuration import plan_of
 from midstream.telemetry.recorder import Recorder
 from real.programs import Prometheus
-from records import a_call, a_record
-from waiting import until
+from support.records import a_call, a_record
+from support.waiting import until
 
 
 @pytest.fixture

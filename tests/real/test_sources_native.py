@@ -21,7 +21,7 @@ from midstream.advice.compare_sides import side_of_fleet
 from midstream.sources.fleet import Bucket
 from midstream.sources.prometheus import PrometheusSource
 from real.programs import Prometheus, absent, answers, free_port, running
-from waiting import until
+from support.waiting import until
 
 KIND = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 

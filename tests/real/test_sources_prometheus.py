@@ -22,8 +22,8 @@ from midstream.telemetry.exporters.configuration import plan_of
 from midstream.telemetry.instruments import MODEL
 from midstream.telemetry.recorder import Recorder
 from real.programs import Prometheus, absent, answers, free_port, running
-from records import a_call, a_record
-from waiting import until
+from support.records import a_call, a_record
+from support.waiting import until
 
 FROZE = {"max_gap_s": 7.5, "freezes": 1, "frozen_s": 7.5}
 SMOOTH = {"max_gap_s": 0.3}

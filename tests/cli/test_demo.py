@@ -1,0 +1,304 @@
+"""`midstream demo` as a newcomer runs it, only faster: in processes of its own, over real sockets."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from midstream.cli import main
+from midstream.cli.demo.live import Timeline
+from midstream.cli.demo.story import ANSWERS, first_act
+from support.waiting import until
+
+# A shell that starts a job in the background makes it ignore Ctrl-C; this program never does.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from midstream.cli import main
+sys.exit(main(["demo", *sys.argv[1:]]))
+"""
+
+# What a machine may have set, and what must make no difference.
+HOSTILE = {
+    "MIDSTREAM_DISABLED": "1",
+    "MIDSTREAM_ATTRIBUTES": "nonsense",
+    "OTEL_SDK_DISABLED": "true",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "ALL_PROXY": "http://127.0.0.1:9",
+    "OPENAI_BASE_URL": "http://127.0.0.1:9",
+}
+
+
+@contextmanager
+def running(*arguments: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run the demo in a process of its own, which is gone when the block ends."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], text=True, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def told(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """Return the match in the first line on standard error that has one."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        match = re.search(pattern, line)
+        if match is not None:
+            return match
+    raise AssertionError(f"{pattern!r} was never said")
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that these have started, and so on."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    found = [pid]
+    for parent in found:
+        found += [child for child, its_parent in pairs if its_parent == parent]
+    return found[1:]
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; one that only nobody has asked for its status does not."""
+    listed = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return listed.stdout.strip() != "" and not listed.stdout.startswith("Z")
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the demo keeps its streams."""
+    return tmp_path_factory.mktemp("demo") / "streams.db"
+
+
+@pytest.fixture(scope="module")
+def done(journal: Path) -> subprocess.CompletedProcess[str]:
+    """Run the whole demo once, fast, yet so that a busy machine does not add freezes of its own."""
+    with running("--speed", "4", "--journal", str(journal), env={**os.environ, **HOSTILE}) as process:
+        out, err = process.communicate(timeout=90)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_it_ends_well_whatever_the_machine_has_set(done: subprocess.CompletedProcess[str]) -> None:
+    """No key, no proxy and no setting of the machine has a part in it; into a pipe goes plain text only."""
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_at_its_own_pace_it_takes_less_than_90_seconds() -> None:
+    """What the two acts are simulated to last leaves half a minute for the rest."""
+    before = first_act(1.0)
+    assert before.lasts_s + before.capped(4).lasts_s < 60
+
+
+def test_it_says_at_once_what_is_emulated(done: subprocess.CompletedProcess[str]) -> None:
+    """How many ask for how much, of which server, and what is a freeze."""
+    assert done.stderr.partition("\n\n")[0] == (
+        "A vLLM with a small KV cache, emulated 4 times as fast as a recorded one: 6 s\n"
+        "8 users at once need 5,912 tokens of KV cache, and the server has 3,584.\n"
+        "Each is an OpenAI client in monitor() and a process of its own; a silence of 0.5 s\n"
+        "is a freeze (2 s of the server's time; 5 s, if nothing is said)."
+    )
+
+
+def test_a_freeze_is_told_when_it_begins_and_when_it_ends(done: subprocess.CompletedProcess[str]) -> None:
+    """Without a terminal there is a line for each event, in their order; who freezes is whoever came last."""
+    overload, _, _ = done.stderr.partition("The same load")
+    frozen = set(re.findall(r"stream (\d) froze: silent for 0\.\d\d s so far", overload))
+    assert len(frozen) >= 3
+    for stream in frozen:
+        events = [line.split("  ")[-1] for line in overload.splitlines() if f"stream {stream} " in line]
+        froze = next(number for number, event in enumerate(events) if " froze: " in event)
+        assert any(" goes on after " in event for event in events[froze + 1 :])
+        assert f"stream {stream} ended: completed after " in events[-1]
+
+
+def test_every_stream_has_its_record(done: subprocess.CompletedProcess[str]) -> None:
+    """Simulated at true pace, the longest gaps are 0.1 to 0.6 s, and 2.6, 5.1, 8.3 and 9.0 s; here a quarter."""
+    rows = re.findall(
+        r"^ +(\d) +(\d\.\d\d) s +(\d\.\d\d) s at \d\.\d s +(\d+) +completed +stop +(\d+)/1024  .*■",
+        done.stdout,
+        re.MULTILINE,
+    )
+    assert [(int(row[0]), int(row[4])) for row in rows] == list(enumerate(ANSWERS, start=1))
+    assert all(float(row[1]) < 2 for row in rows)
+    gaps = sorted(float(row[2]) for row in rows)
+    assert 1.2 < gaps[-1] < 4
+    assert gaps[3] < 1
+    assert sum(int(row[3]) > 0 for row in rows) >= 3
+
+
+def test_the_advice_follows_from_what_was_seen(done: subprocess.CompletedProcess[str]) -> None:
+    """Lengths from the records, the pool from the server's own page, and a line to copy."""
+    advice = next(line for line in done.stdout.splitlines() if line.startswith("The advice: "))
+    assert "690 tokens on average and 95 of 100 no more than 753, after prompts of 49." in advice
+    assert "KV cache holds 3,584 tokens: 4 such streams fit, even if all of them are long." in advice
+    assert "\n    vllm serve ... --max-num-active-seqs 4\n" in done.stdout
+
+
+def test_before_and_after_stand_side_by_side(done: subprocess.CompletedProcess[str]) -> None:
+    """Freezes and evictions are gone, tokens are not, and the price is named."""
+    _, _, table = done.stdout.partition("Before and after")
+    figures = {line[:33].strip(): line[33:].split("  ") for line in table.splitlines()[2:10]}
+    cells = {name: [cell.strip() for cell in values if cell.strip()] for name, values in figures.items()}
+    assert [cell[2:] for cell in cells["frozen streams"]] == ["of 8", "of 8"]
+    assert int(cells["frozen streams"][0][0]) >= 3
+    evictions = [int(cell) for cell in cells["evictions, by the server's count"]]
+    assert evictions[0] >= 4
+    assert evictions[1] == 0
+    first_words = [float(cell.removesuffix(" s")) for cell in cells["first word, worst"]]
+    assert first_words[0] < 2 < first_words[1]
+    rates = [int(cell) for cell in cells["tokens a second, all together"]]
+    assert 0.7 < rates[1] / rates[0] < 1.1
+    assert re.search(r"^What came of it: ", table, re.MULTILINE)
+    assert done.stdout.splitlines()[-1].startswith("Now yours: midstream probe URL tries your own server; ")
+
+
+def test_its_streams_are_there_for_the_other_commands(
+    done: subprocess.CompletedProcess[str], journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All sixteen, and the lines that it says to copy compare the eight before with the eight after."""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"midstream: {journal} holds 16 streams now; look at them with midstream report --journal "
+    )
+    report, compare = re.findall(r"with midstream ([^,]*)", last)
+    assert main(shlex.split(report)) == 0
+    assert main(shlex.split(compare)) in {
+        0,
+        4,
+    }  # with three that froze of eight it is too little data to tell
+    shown = capsys.readouterr().out
+    assert shown.startswith("16 streams begun from ")
+    assert re.search(r"^streams +8 +8 *$", shown, re.MULTILINE)
+    assert re.search(r"^streams that froze +\d\d % ", shown, re.MULTILINE)
+
+
+def test_a_journal_that_cannot_be_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody waits a minute to learn it."""
+    other = tmp_path / "notes.txt"
+    other.write_text("x" * 5000)
+    assert main(["demo", "--journal", str(tmp_path / "none" / "streams.db")]) == 1
+    assert main(["demo", "--journal", str(other)]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        f"midstream: there is no folder {tmp_path / 'none'} for {tmp_path / 'none' / 'streams.db'}; "
+        "make it, or name another file"
+    )
+    assert second.startswith(f"midstream: {other} is no")
+    assert other.read_text() == "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "word"),
+    [
+        (
+            signal.SIGINT,
+            130,
+            (
+                "midstream: interrupted; the emulated server and its 8 clients are stopped, and nothing of them is "
+                "left behind"
+            ),
+        ),
+        (signal.SIGKILL, -signal.SIGKILL, ""),
+    ],
+)
+def test_nothing_outlives_it(end: signal.Signals, status: int, word: str) -> None:
+    """Ctrl-C in the middle ends it with 130 and a word; even if it is killed, server and users go."""
+    with running(start_new_session=True) as process:
+        told(process, r"is a freeze")
+        until(lambda: len(descendants(process.pid)) >= 10, timeout_s=30)
+        started = descendants(process.pid)
+        if end == signal.SIGINT:
+            os.killpg(process.pid, end)  # as a terminal does: the users get it, too
+        else:
+            process.send_signal(end)
+        out, said = process.communicate(timeout=20)
+    assert (process.returncode, out, said.strip()) == (status, "", word)
+    until(lambda: not any(alive(pid) for pid in started))
+
+
+def test_a_terminal_shows_every_stream_live_and_is_given_back() -> None:
+    """Frozen streams are marked with a word; after Ctrl-C the cursor is back and the table gone."""
+    terminal, side = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
+    with running("--speed", "4", stdout=side, stderr=side, env=env) as process:
+        os.close(side)
+        shown = b""
+        while not (frozen := [frame for frame in frames(shown) if re.search(r"\d  FROZEN ", frame)]):
+            shown += os.read(terminal, 4096)
+        process.send_signal(signal.SIGINT)
+        shown += read_all(terminal)
+        assert process.wait(timeout=20) == 130
+    os.close(terminal)
+    assert b"midstream: interrupted; the emulated server and its 8 clients are stopped" in shown
+    for stream in range(1, 9):
+        state = r"(FROZEN|silent|streaming|ended) +\d+ +(\d\.\d s ago)? +\d\.\d\d s +\d+ "
+        assert re.search(rf"^ +{stream}  {state}", frozen[0], re.MULTILINE)
+    assert re.search(r"  FROZEN +\d+ +\d\.\d s ago +\d\.\d\d s +[1-9] .*■·", frozen[0])
+    assert re.findall(rb"\x1b\[\?25[hl]", shown) == [b"\x1b[?25l", b"\x1b[?25h"]
+
+
+def frames(shown: bytes) -> list[str]:
+    """Return the tables that a terminal has shown from the heading on, the one in progress left out."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace"))
+    return plain.split("last content")[1:-1]
+
+
+def read_all(terminal: int) -> bytes:
+    """Return what was written to a terminal until nobody has it open any more."""
+    said = b""
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:
+            return said
+        if not part:
+            return said
+        said += part
+
+
+@pytest.mark.parametrize(("speed", "shown"), [("0", "0.0"), ("nan", "nan"), ("11", "11.0")])
+def test_wrong_usage_is_one_sentence(speed: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake is named before anything starts."""
+    assert main(["demo", "--speed", speed]) == 2
+    sentence = f"Invalid value for --speed: {shown} is not above 0 and up to 10"
+    assert capsys.readouterr() == ("", f"midstream: {sentence}; `midstream demo --help` explains\n")
+
+
+def test_help_shows_lines_to_copy(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each on a line of its own."""
+    assert main(["demo", "--help"]) == 0
+    examples = re.findall(r"^  midstream demo .*  \S", capsys.readouterr().out, re.MULTILINE)
+    assert len(examples) == 3
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"), [("utf-8", "  ■■■■··■■  "), ("ascii", "  ====..==  "), ("cp437", "  ====..==  ")]
+)
+def test_a_timeline_tells_a_freeze_by_its_shape(encoding: str, line: str) -> None:
+    """One cell a second here; where the terminal knows no such signs, plain ones stand in."""
+    page = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    Console(file=page, width=12).print(Timeline((2.0, 10.0), [(6.0, 8.0)], 12.0, ended=False))
+    page.seek(0)
+    assert page.read().rstrip("\n") == line

@@ -1,0 +1,1 @@
+"""What tests share: servers, clients, records made by hand, pages of metrics, environments."""
