@@ -9,12 +9,16 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from graphlib import TopologicalSorter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # which pytest brings there
+
 from midstream.cli import COMMANDS
-from midstream.runtime import settings
+from midstream.runtime import settings as variables
 from midstream.stream.model import Settings
 from midstream.telemetry.instruments import COMMON, METRICS, prometheus_label, prometheus_name
 
@@ -24,13 +28,13 @@ PACKAGE = ROOT / "src" / "midstream"
 BLOCK = re.compile(r"(<!-- (?P<name>[a-z-]+):begin -->\n).*?(<!-- (?P=name):end -->)", re.DOTALL)
 
 VALUES = {
-    settings.FREEZE_AFTER: "seconds, or `off`",
-    settings.ATTRIBUTES: "`team=search,app=web`",
-    settings.INCLUDE_USAGE: "`1` or `0`",
-    settings.JOURNAL: "the path of a file",
-    settings.JOURNAL_MAX_MB: "millions of bytes, or `off`",
-    settings.JOURNAL_MAX_DAYS: "days, or `off`",
-    settings.DISABLED: "`1` or `0`",
+    variables.FREEZE_AFTER: "seconds, or `off`",
+    variables.ATTRIBUTES: "`team=search,app=web`",
+    variables.INCLUDE_USAGE: "`1` or `0`",
+    variables.JOURNAL: "the path of a file",
+    variables.JOURNAL_MAX_MB: "millions of bytes, or `off`",
+    variables.JOURNAL_MAX_DAYS: "days, or `off`",
+    variables.DISABLED: "`1` or `0`",
 }
 """What each variable may say, in words."""
 
@@ -91,13 +95,13 @@ def settings() -> str:
     rows = [
         (
             f"`{variable}`",
-            "none" if keyword in settings.VARIABLES_ALONE else f"`{keyword}`",
+            "none" if keyword in variables.VARIABLES_ALONE else f"`{keyword}`",
             VALUES[variable],
             _default(getattr(defaults, keyword)),
         )
-        for keyword, (variable, _) in settings._FROM_ENVIRONMENT.items()
+        for keyword, (variable, _) in variables._FROM_ENVIRONMENT.items()
     ]
-    rows.append((f"`{settings.DISABLED}`", "none", VALUES[settings.DISABLED], "`0`"))
+    rows.append((f"`{variables.DISABLED}`", "none", VALUES[variables.DISABLED], "`0`"))
     return table(("variable", "keyword", "says", "default"), rows)
 
 
@@ -108,32 +112,19 @@ def commands() -> str:
     )
 
 
-def modules() -> str:
-    """List the library's modules so that each imports only from lines above its own."""
-    paths = {path.stem: path for path in PACKAGE.glob("*.py")}
-    imports = {
-        name: paths.keys() & set(_imports(ast.parse(path.read_text()))) for name, path in paths.items()
-    }
-    sorter = TopologicalSorter(imports)  # it raises if they go in a circle
-    sorter.prepare()
-    ordered: list[str] = []
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready())
-        ordered += ready
-        sorter.done(*ready)
-    return table(("module", "is for"), ((f"`{name}`", _first_sentence(paths[name])) for name in ordered))
-
-
 def packages() -> str:
-    """List the packages that stand on the library, none of which it imports."""
-    found = {path.parent.name: path for path in PACKAGE.glob("*/__init__.py")}
-    for path in PACKAGE.glob("*.py"):
-        upward = found.keys() & set(_imports(ast.parse(path.read_text())))
-        if upward:
-            raise SystemExit(f"{path.name} imports {sorted(upward)}, which stand above it")
-    return table(
-        ("package", "is for"), ((f"`{name}`", _first_sentence(found[name])) for name in sorted(found))
-    )
+    """List the packages by layer, as the import contract orders them: the top row may import all that is below."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rows = []
+    for number, layer in zip(range(len(layers), 0, -1), layers, strict=True):
+        for name in re.split(r" [|:] ", layer):
+            path = PACKAGE / name / "__init__.py"
+            rows.append(
+                (str(number), f"`{name}`", _first_sentence(path if path.exists() else PACKAGE / f"{name}.py"))
+            )
+    return table(("layer", "package", "is for"), rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -146,18 +137,6 @@ def _default(value: object) -> str:
     return f"`{value:g}`" if isinstance(value, float) else "`0`" if value is False else f"{value or 'none'}"
 
 
-def _imports(node: ast.AST) -> Iterator[str]:
-    """Yield the modules of the library that are imported at run time, wherever in the file."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
-        if isinstance(child, ast.ImportFrom) and child.module == "midstream":
-            yield from (name.name for name in child.names)
-        elif isinstance(child, ast.ImportFrom) and (child.module or "").startswith("midstream."):
-            yield str(child.module).split(".")[1]
-        yield from _imports(child)
-
-
 def _first_sentence(path: Path) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text())) or ""
     return " ".join(doc.partition("\n\n")[0].split())
@@ -166,7 +145,6 @@ def _first_sentence(path: Path) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "metrics": metrics,
-    "modules": modules,
     "packages": packages,
     "settings": settings,
 }

@@ -289,7 +289,9 @@ def _named(*names: str) -> tuple[str, ...]:
 
 def targets() -> Mapping[str, Target]:
     """All of them by name, with their seeds."""
-    pages = tuple(bytes([kind]) + page for kind in (0, 1) for page in _files("recordings/vllm_*_metrics.txt", 8000))
+    pages = tuple(
+        bytes([kind]) + page for kind in (0, 1) for page in _files("recordings/vllm_*_metrics.txt", 8000)
+    )
     kinds: dict[str, Any] = {
         "recording": Target(
             recording, _files("recordings/streams/*.jsonl", 4000), _named('"t"', '"line"', '"event"')

@@ -197,7 +197,7 @@ def test_our_own_mistakes_are_one_sentence_too() -> None:
         sentence, status = explain(error)
     assert status == 1
     assert re.fullmatch(
-        r"KeyError in test_our_own_mistakes_are_one_sentence_too \(.*test_cli_replay\.py, line \d+\): "
+        r"KeyError in test_our_own_mistakes_are_one_sentence_too \(.*test_replay\.py, line \d+\): "
         r"'speed'; this is a bug, please report it with the command you ran",
         sentence,
     )

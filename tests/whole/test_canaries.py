@@ -909,5 +909,9 @@ def test_commands_listen_on_loopback_and_warn_elsewhere(
 def test_no_other_command_listens() -> None:
     """A command with `--host` is one of those above."""
     source = Path(midstream.__file__).parent / "cli"
-    listening = [file.stem for file in sorted(source.glob("*.py")) if "host: Annotated" in file.read_text()]
+    listening = [
+        file.relative_to(source).with_suffix("").parts[0]
+        for file in sorted(source.rglob("*.py"))
+        if "host: Annotated" in file.read_text()
+    ]
     assert listening == sorted(command[0] for command in LISTENING)
