@@ -50,7 +50,7 @@ def with_option_groups(command: Callable[..., _Result]) -> Callable[..., _Result
     # Typer reads a command's options from its signature and its annotations; functions do not declare the former.
     expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {each.name: each.annotation for each in parameters}
-    del expanded.__wrapped__  # type: ignore[attr-defined] # or its signature would be read instead
+    del expanded.__wrapped__  # or its signature would be read instead
     return expanded
 
 
