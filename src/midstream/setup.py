@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
-from midstream._support.internal_errors import Guard, tell
+from midstream._support.internal_errors import Guard, safe_log
 from midstream.runtime.monitor import PROCESS
 from midstream.telemetry.exporters.configuration import (
     SHUTDOWN_TIMEOUT_S,
-    Plan,
+    ExportConfiguration,
     Protocol,
+    export_configuration,
     is_loopback,
-    plan_of,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def setup(
     is missing; ValueError or TypeError for an invalid value, naming it and the remedy.
     """
     global _active  # noqa: PLW0603 - a process has one global meter provider, and this is its handle
-    plan = plan_of(
+    configuration = export_configuration(
         os.environ,
         otlp=otlp,
         prometheus=prometheus,
@@ -68,14 +68,14 @@ def setup(
         shutdown_timeout_s=shutdown_timeout_s,
     )
     if _active is not None:
-        return _again(_active, plan)
+        return _again(_active, configuration)
     taken = RuntimeError(
         "this process has a meter provider already, and midstream's metrics go there; leave out "
         "midstream.setup(), or call it before anything else sets a provider"
     )
     if isinstance(get_meter_provider(), _provider_class()):
         raise taken
-    handle = Setup(plan)
+    handle = Setup(configuration)
     set_meter_provider(handle.meter_provider)
     if get_meter_provider() is not handle.meter_provider:  # one of another make was there
         handle.shutdown()
@@ -87,10 +87,10 @@ def setup(
     return handle
 
 
-def _again(active: Setup, plan: Plan) -> Setup:
+def _again(active: Setup, configuration: ExportConfiguration) -> Setup:
     if active.closed:
         raise RuntimeError("midstream.setup() was shut down; a process sets its meter provider only once")
-    if active._plan != plan:
+    if active._configuration != configuration:
         raise RuntimeError(f"midstream.setup() made {active!r} from other arguments before; call it once")
     return active
 
@@ -102,19 +102,21 @@ class Setup:
     it has ended.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, configuration: ExportConfiguration) -> None:
         self.closed = False
-        self._plan = plan
+        self._configuration = configuration
         with ExitStack() as undo:
-            self._endpoint = None if plan.listen is None else _endpoint(*plan.listen)
+            self._endpoint = None if configuration.listen is None else _endpoint(*configuration.listen)
             if self._endpoint is not None:
                 undo.callback(self._endpoint.close)
-            self._push = None if plan.protocol is None else _push(plan.protocol, plan)
+            self._push = (
+                None if configuration.protocol is None else _push(configuration.protocol, configuration)
+            )
             undo.pop_all()
         self.meter_provider = _provider_class()(
             # The endpoint's first: its end takes no time, and the other's may take all there is.
             [part.reader for part in (self._endpoint, self._push) if part is not None],
-            _resource(plan.service_name),
+            _resource(configuration.service_name),
             shutdown_on_exit=False,  # that would wait for half a minute
         )
         if self._endpoint is not None:
@@ -123,7 +125,7 @@ class Setup:
 
     def __repr__(self) -> str:
         parts = (
-            self._plan.target and f"otlp={self._plan.target}",
+            self._configuration.target and f"otlp={self._configuration.target}",
             self.prometheus_url,
             self.closed and "closed",
         )
@@ -138,7 +140,7 @@ class Setup:
         """Send what is recorded so far; tell whether it arrived in time, by default that of a shutdown."""
         if self._push is None:
             return True
-        return self._push.flush(self._plan.shutdown_timeout_s if timeout_s is None else timeout_s)
+        return self._push.flush(self._configuration.shutdown_timeout_s if timeout_s is None else timeout_s)
 
     def shutdown(self) -> None:
         """Send what is left, within `shutdown_timeout_s`, and close the endpoint. Never raises."""
@@ -159,7 +161,7 @@ class Setup:
             self.closed = True
             atexit.unregister(self._end)
             with Guard("shutdown of metrics"):
-                self.meter_provider.shutdown(timeout_millis=self._plan.shutdown_timeout_s * 1000)
+                self.meter_provider.shutdown(timeout_millis=self._configuration.shutdown_timeout_s * 1000)
 
 
 def _provider_class() -> type[MeterProvider]:
@@ -175,10 +177,10 @@ def _resource(service_name: str | None) -> Resource:
     return Resource.create({"service.name": service_name} if service_name else {})
 
 
-def _push(protocol: Protocol, plan: Plan) -> Push:
+def _push(protocol: Protocol, configuration: ExportConfiguration) -> Push:
     from midstream.telemetry.exporters.otlp import Push, exporter_for  # noqa: PLC0415 - only who sends waits for its imports
 
-    return Push(exporter_for(protocol), plan.target, plan.export_interval_s)
+    return Push(exporter_for(protocol), configuration.target, configuration.export_interval_s)
 
 
 def _endpoint(host: str, port: int) -> Endpoint:
@@ -190,7 +192,7 @@ def _endpoint(host: str, port: int) -> Endpoint:
         ) from exc
     endpoint = Endpoint(host, port)
     if not is_loopback(host):
-        tell(
+        safe_log(
             logging.WARNING,
             "midstream: whoever can reach this machine on %s can read the metrics at %s",
             host,

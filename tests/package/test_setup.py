@@ -22,12 +22,12 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from prometheus_client.core import Metric
 
 from midstream.setup import Setup
-from midstream.telemetry.exporters.configuration import Plan, plan_of
+from midstream.telemetry.exporters.configuration import ExportConfiguration, export_configuration
 from midstream.telemetry.exporters.otlp import Push
 from midstream.telemetry.exporters.prometheus import _Registry
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
-OFF = Plan(
+OFF = ExportConfiguration(
     protocol=None,
     target="",
     listen=None,
@@ -171,9 +171,9 @@ def test_keywords_win_over_the_standard_variables_and_those_over_the_defaults(
     environ: dict[str, str], keywords: dict[str, Any], goes: dict[str, Any]
 ) -> None:
     """OTLP where something asks for it, Prometheus where something asks for it or nothing else is left."""
-    expected = {name: getattr(OFF, name) for name in Plan.__dataclass_fields__} | goes
+    expected = {name: getattr(OFF, name) for name in ExportConfiguration.__dataclass_fields__} | goes
 
-    assert plan_of(environ, **keywords) == Plan(**expected)
+    assert export_configuration(environ, **keywords) == ExportConfiguration(**expected)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_what_cannot_be_is_refused_with_value_and_remedy(
 ) -> None:
     """Nothing is opened or started before all that was said makes sense."""
     with pytest.raises(error, match=re.escape(says)):
-        plan_of(environ, **keywords)
+        export_configuration(environ, **keywords)
 
 
 # The Prometheus endpoint
@@ -264,7 +264,7 @@ def test_what_cannot_be_is_refused_with_value_and_remedy(
 
 def test_the_endpoint_serves_what_is_recorded_on_a_free_port() -> None:
     """The handle tells where; the service has its name; and the port is free again afterwards."""
-    with Setup(plan_of({}, prometheus=0, service_name="shop")) as handle:
+    with Setup(export_configuration({}, prometheus=0, service_name="shop")) as handle:
         handle.meter_provider.get_meter("test").create_counter("test.calls").add(3)
         url = handle.prometheus_url or ""
         text = fetch(url)
@@ -279,7 +279,7 @@ def test_the_endpoint_serves_what_is_recorded_on_a_free_port() -> None:
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_the_endpoint_can_listen_on_ipv6() -> None:
     """Its address goes into brackets."""
-    with Setup(plan_of({}, prometheus=0, host="::1")) as handle:
+    with Setup(export_configuration({}, prometheus=0, host="::1")) as handle:
         url = handle.prometheus_url or ""
 
         handle.meter_provider.get_meter("test").create_counter("test.calls").add(3)
@@ -290,7 +290,7 @@ def test_the_endpoint_can_listen_on_ipv6() -> None:
 
 def test_a_url_that_can_be_opened_is_told_for_every_address() -> None:
     """Nobody can connect to 0.0.0.0 by that name everywhere."""
-    with Setup(plan_of({}, prometheus=0, host="0.0.0.0")) as handle:
+    with Setup(export_configuration({}, prometheus=0, host="0.0.0.0")) as handle:
         assert (handle.prometheus_url or "").startswith("http://localhost:")
 
 
@@ -299,7 +299,7 @@ def test_a_port_in_use_is_one_clear_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="endpoint cannot listen") as caught:
-            Setup(plan_of({}, prometheus=port))
+            Setup(export_configuration({}, prometheus=port))
 
     assert str(caught.value) == (
         f"[Errno {errno.EADDRINUSE}] the Prometheus endpoint cannot listen on 127.0.0.1:{port}: "
@@ -311,7 +311,7 @@ def test_a_host_that_does_not_exist_is_one_clear_sentence() -> None:
     """The same for an address that is not this machine's."""
     says = f"cannot listen on 192.0.2.1:0: {os.strerror(errno.EADDRNOTAVAIL)}"
     with pytest.raises(OSError, match=re.escape(says)):
-        Setup(plan_of({}, prometheus=0, host="192.0.2.1"))
+        Setup(export_configuration({}, prometheus=0, host="192.0.2.1"))
 
 
 def test_scrapes_that_come_together_are_served_one_after_the_other() -> None:
@@ -335,7 +335,7 @@ def test_scrapes_that_come_together_are_served_one_after_the_other() -> None:
 
 def test_a_flush_leaves_nothing_behind_for_the_next_scrape() -> None:
     """There is nothing to send, so nothing is collected: it would pile up and be served twice."""
-    with Setup(plan_of({}, prometheus=0)) as handle:
+    with Setup(export_configuration({}, prometheus=0)) as handle:
         handle.meter_provider.get_meter("test").create_counter("test.calls").add(3)
 
         assert handle.flush() is True
@@ -348,7 +348,7 @@ def test_without_the_extra_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyP
     monkeypatch.delitem(sys.modules, "midstream.telemetry.exporters.prometheus", raising=False)
 
     with pytest.raises(ImportError, match=re.escape("pip install 'midstream[prometheus]'")):
-        Setup(plan_of({}, prometheus=0))
+        Setup(export_configuration({}, prometheus=0))
 
 
 # OTLP
@@ -418,7 +418,7 @@ def test_a_collector_that_is_down_is_told_by_its_status_alone(
         target = f"127.0.0.1:{unused.getsockname()[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{target}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-        with Setup(plan_of(os.environ, export_interval_s=3600)) as handle:
+        with Setup(export_configuration(os.environ, export_interval_s=3600)) as handle:
             handle.meter_provider.get_meter("test").create_counter("test.calls").add(3)
             arrived = [handle.flush(10.0) for _ in range(2)]
 
@@ -428,7 +428,7 @@ def test_a_collector_that_is_down_is_told_by_its_status_alone(
 
 def test_both_destinations_may_be_open_at_once() -> None:
     """What is sent is served as well, and the handle shows both."""
-    with Setup(plan_of(ENDPOINT, prometheus=0, shutdown_timeout_s=0.1)) as handle:
+    with Setup(export_configuration(ENDPOINT, prometheus=0, shutdown_timeout_s=0.1)) as handle:
         handle.meter_provider.get_meter("test").create_counter("test.calls").add(3)
 
         assert samples(fetch(handle.prometheus_url or "")) == {"test_calls_total": 3.0}
@@ -438,7 +438,7 @@ def test_both_destinations_may_be_open_at_once() -> None:
 
 def test_a_second_shutdown_does_nothing() -> None:
     """The `with` block, the user and the end of the process may all ask for it."""
-    handle = Setup(plan_of({}, prometheus=0))
+    handle = Setup(export_configuration({}, prometheus=0))
     handle.shutdown()
     handle.shutdown()
 

@@ -20,7 +20,7 @@ from midstream.monitoring.alerts import Naming, Tuning, build, tuning_of
 from midstream.monitoring.dashboards import DASHBOARDS
 from midstream.monitoring.dashboards.fill import filled
 from midstream.setup import Setup
-from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.exporters.configuration import export_configuration
 from monitoring.alerts.otlp_page import served, text
 from monitoring.alerts.stack import (
     FROZEN,
@@ -276,7 +276,9 @@ def test_the_same_rules_hold_for_what_comes_by_otlp(
     programs = [shutil.which(name) or absent(name) for name in ("prometheus", "prometheus-alertmanager")]
     paged = Paged()
     with ExitStack() as cleanup:
-        setup = cleanup.enter_context(Setup(plan_of(environ, service_name=service, export_interval_s=0.5)))
+        setup = cleanup.enter_context(
+            Setup(export_configuration(environ, service_name=service, export_interval_s=0.5))
+        )
         quick, frozen = (cleanup.enter_context(wire(script)) for script in (QUICK, FROZEN))
         page = cleanup.enter_context(served(lambda: text(collector.backend.metrics(service), service)))
         alertmanager = run_alertmanager(cleanup, programs[1], tmp_path, cleanup.enter_context(on_call(paged)))

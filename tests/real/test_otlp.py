@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from midstream.setup import Setup
-from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.exporters.configuration import export_configuration
 from midstream.telemetry.instruments import METRICS, Metric
 from midstream.telemetry.recorder import OpenSample, Recorder
 from real.programs import Collector
@@ -38,7 +38,7 @@ def arrived(request: pytest.FixtureRequest, collector: Collector) -> dict[str, A
         environ.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", request.param)
         endpoint = collector.grpc if request.param == "grpc" else collector.http
         environ.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-        setup = Setup(plan_of(os.environ, service_name=service, export_interval_s=3600))
+        setup = Setup(export_configuration(os.environ, service_name=service, export_interval_s=3600))
     with setup:
         recorder = Recorder(setup.meter_provider, lambda: [OpenSample(labels, True, 41.5)])
         labels = recorder.labels(a_call(), {})

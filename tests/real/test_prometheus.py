@@ -10,7 +10,7 @@ import pytest
 
 from midstream.setup import Setup
 from midstream.stream.model import Outcome
-from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.exporters.configuration import export_configuration
 from midstream.telemetry.instruments import COMMON, METRICS, Metric, prometheus_label, prometheus_name
 from midstream.telemetry.recorder import OpenSample, Recorder
 from real.programs import Prometheus, absent, fetch
@@ -35,7 +35,7 @@ class App:
 @pytest.fixture(scope="module")
 def app(prometheus: Callable[[str], Prometheus]) -> Iterator[App]:
     """Make a stream that froze and hit its limit, one that failed, and one that is frozen now."""
-    with Setup(plan_of({}, prometheus=0)) as setup:
+    with Setup(export_configuration({}, prometheus=0)) as setup:
         app = App(setup, prometheus(setup.prometheus_url or ""))
         app.recorder.opened(app.labels)
         until(lambda: app.prometheus.value("stream_freezes_total") == 0)

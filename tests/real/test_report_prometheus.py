@@ -10,7 +10,7 @@ import pytest
 from midstream.cli import main
 from midstream.setup import Setup
 from midstream.stream.model import Outcome
-from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.exporters.configuration import export_configuration
 from midstream.telemetry.recorder import Recorder
 from real.programs import Prometheus
 from support.records import a_call, a_record
@@ -20,7 +20,7 @@ from support.waiting import until
 @pytest.fixture
 def url(prometheus: Callable[[str], Prometheus]) -> str:
     """Three streams of two models, one of which froze, as a Prometheus has seen them."""
-    with Setup(plan_of({}, prometheus=0)) as setup:
+    with Setup(export_configuration({}, prometheus=0)) as setup:
         seen = prometheus(setup.prometheus_url or "")
         recorder = Recorder(setup.meter_provider, list)
         labels = {model: recorder.labels(a_call(request_model=model), {}) for model in ("big", "small")}

@@ -18,7 +18,7 @@ from midstream.setup import Setup
 from midstream.sources.prometheus import PrometheusError, PrometheusSource
 from midstream.sources.select import SelectionError
 from midstream.stream.model import Outcome
-from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.exporters.configuration import export_configuration
 from midstream.telemetry.instruments import MODEL
 from midstream.telemetry.recorder import Recorder
 from real.programs import Prometheus, absent, answers, free_port, running
@@ -87,7 +87,7 @@ def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 @pytest.fixture(scope="module", params=["prometheus", "victoria"])
 def fleet(request: pytest.FixtureRequest, prometheus: Callable[[str], Prometheus]) -> Iterator[Fleet]:
     """Four streams of two models, one of which froze, before the server's eyes."""
-    with Setup(plan_of({}, prometheus=0)) as setup:
+    with Setup(export_configuration({}, prometheus=0)) as setup:
         since = time.time()
         target = setup.prometheus_url or ""
         url = (

@@ -36,7 +36,7 @@ from midstream.telemetry.instruments import (
     TOKEN_USAGE,
     USAGE_MISSING,
 )
-from midstream.telemetry.recorder import OpenSample, Recorder, Sample, samples_of
+from midstream.telemetry.recorder import MetricSample, OpenSample, Recorder, samples_of
 from support.records import a_call, a_record
 
 LABELS = {
@@ -97,16 +97,16 @@ def test_a_record_becomes_one_sample_for_everything_that_was_measured() -> None:
     )
 
     assert list(samples_of(record)) == [
-        Sample(MAX_GAP, 7.0),
-        Sample(FIRST_CONTENT, 0.5),
-        Sample(MAX_HOLD, 0.125),
-        Sample(TAIL, 0.0625),
-        Sample(FIRST_CHUNK, 0.25),
-        Sample(OPERATION_DURATION, 9.0),
-        Sample(ENDED, 1, {"outcome": "completed", "finish_reason": "stop"}),
-        Sample(TOKEN_USAGE, 11, {"gen_ai.token.type": "input"}),
-        Sample(TOKEN_USAGE, 50, {"gen_ai.token.type": "output"}),
-        Sample(LIMIT_USED, 0.5),
+        MetricSample(MAX_GAP, 7.0),
+        MetricSample(FIRST_CONTENT, 0.5),
+        MetricSample(MAX_HOLD, 0.125),
+        MetricSample(TAIL, 0.0625),
+        MetricSample(FIRST_CHUNK, 0.25),
+        MetricSample(OPERATION_DURATION, 9.0),
+        MetricSample(ENDED, 1, {"outcome": "completed", "finish_reason": "stop"}),
+        MetricSample(TOKEN_USAGE, 11, {"gen_ai.token.type": "input"}),
+        MetricSample(TOKEN_USAGE, 50, {"gen_ai.token.type": "output"}),
+        MetricSample(LIMIT_USED, 0.5),
     ]
 
 
@@ -117,8 +117,8 @@ def test_what_was_not_measured_is_no_sample() -> None:
     )
 
     assert list(samples_of(record)) == [
-        Sample(OPERATION_DURATION, 0.5),
-        Sample(ENDED, 1, {"outcome": "empty", "finish_reason": "none"}),
+        MetricSample(OPERATION_DURATION, 0.5),
+        MetricSample(ENDED, 1, {"outcome": "empty", "finish_reason": "none"}),
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_buffered_stream_counts_as_one_and_has_no_gap() -> None:
     """Behind a proxy that buffers, a gap of 0 would look like a server that never freezes."""
     samples = list(samples_of(a_record(max_gap_s=0.0, buffered=True)))
 
-    assert Sample(BUFFERED, 1) in samples
+    assert MetricSample(BUFFERED, 1) in samples
     assert MAX_GAP not in [sample.metric for sample in samples]
 
 
@@ -183,8 +183,8 @@ def test_a_limit_that_was_hit_is_counted_whatever_the_finish_reason_says() -> No
     """Servers report truncated tool calls as `tool_calls`."""
     samples = list(samples_of(a_record(limit_hit=True, finish_reasons=("tool_calls",))))
 
-    assert Sample(LIMIT_HITS, 1) in samples
-    assert Sample(ENDED, 1, {"outcome": "completed", "finish_reason": "tool_calls"}) in samples
+    assert MetricSample(LIMIT_HITS, 1) in samples
+    assert MetricSample(ENDED, 1, {"outcome": "completed", "finish_reason": "tool_calls"}) in samples
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_usage_is_missed_only_where_it_was_due(
     """A stream that was cut cannot have reported; a completed one that says nothing is worth counting."""
     record = a_record(outcome=outcome, input_tokens=input_tokens, output_tokens=output_tokens)
 
-    assert (Sample(USAGE_MISSING, 1) in samples_of(record)) is missing
+    assert (MetricSample(USAGE_MISSING, 1) in samples_of(record)) is missing
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from midstream.integrations.patching import Patches
 from midstream.journal import Journal, flush
 from midstream.setup import Setup
 from midstream.sources.http import UnreachableError
-from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.exporters.configuration import export_configuration
 from midstream.testing import (
     CUT,
     DONE,
@@ -533,7 +533,7 @@ def test_nothing_of_a_collectors_address_comes_out(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     try:
-        with Setup(plan_of(environ)) as handle:
+        with Setup(export_configuration(environ)) as handle:
             outlets.show(handle)
             outlets.show(repr(vars(handle).get("_plan")))
             handle.flush(2.0)
@@ -868,10 +868,10 @@ def test_no_login_is_in_what_the_dashboard_says(
 
 def test_whoever_listens_beyond_this_machine_is_warned(caplog: pytest.LogCaptureFixture) -> None:
     """`setup()` serves metrics on loopback; elsewhere only when told to, and it says so."""
-    with Setup(plan_of({}, prometheus=0)) as handle:
+    with Setup(export_configuration({}, prometheus=0)) as handle:
         assert (handle.prometheus_url or "").startswith("http://127.0.0.1:")
     assert caplog.records == []
-    with Setup(plan_of({}, prometheus=0, host="0.0.0.0")) as handle:
+    with Setup(export_configuration({}, prometheus=0, host="0.0.0.0")) as handle:
         pass
     assert [record.getMessage() for record in caplog.records] == [
         f"midstream: whoever can reach this machine on 0.0.0.0 can read the metrics at {handle.prometheus_url}"

@@ -15,7 +15,7 @@ RAISE = False
 _said: set[str] = set()
 
 
-def trouble(part: str, exc: BaseException, result: str = "your stream is unaffected") -> None:
+def report_internal_error(part: str, exc: BaseException, result: str = "your stream is unaffected") -> None:
     """Report that a part of midstream failed: its name and the class of the exception, once for each part.
 
     The exception's message is left out, since it might quote what a user wrote; where it happened is at DEBUG.
@@ -24,12 +24,12 @@ def trouble(part: str, exc: BaseException, result: str = "your stream is unaffec
         raise exc
     if part not in _said:
         _said.add(part)
-        tell(logging.WARNING, "midstream: the %s failed with %s; %s", part, type(exc).__name__, result)
+        safe_log(logging.WARNING, "midstream: the %s failed with %s; %s", part, type(exc).__name__, result)
     if log.isEnabledFor(logging.DEBUG):
-        tell(logging.DEBUG, "midstream: the %s failed\n%s", part, place_of(exc))
+        safe_log(logging.DEBUG, "midstream: the %s failed\n%s", part, place_of(exc))
 
 
-def tell(level: int, message: str, *args: object) -> None:
+def safe_log(level: int, message: str, *args: object) -> None:
     """Write to the log. Its handlers are the caller's, and one that fails costs its line and nothing else."""
     with suppress(Exception):
         log.log(level, message, *args)
@@ -77,5 +77,5 @@ class Guard:
         if not isinstance(exc, Exception):  # a KeyboardInterrupt is the user's
             return False
         self.ok = False
-        trouble(self._part, exc, "that part is switched off, your stream is unaffected")
+        report_internal_error(self._part, exc, "that part is switched off, your stream is unaffected")
         return True

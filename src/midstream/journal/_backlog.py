@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from midstream._support.internal_errors import tell, trouble
+from midstream._support.internal_errors import report_internal_error, safe_log
 from midstream.journal._kinds import Value
 from midstream.journal._rows import row_of
 from midstream.journal._store import Store, StoreError
@@ -91,7 +91,7 @@ class Backlog:
             self._rows.append(row_of(record))
         except (TypeError, ValueError, AttributeError, OverflowError) as exc:
             self._drop(1)
-            trouble("journal", exc, "a record is missing from it; your stream is unaffected")
+            report_internal_error("journal", exc, "a record is missing from it; your stream is unaffected")
 
     def turn(self, now: float) -> float | None:
         """Take what is queued and write what is due; say when to come back, or None if nothing is left to do."""
@@ -113,14 +113,14 @@ class Backlog:
         except Exception as exc:  # noqa: BLE001 - whatever is wrong with these rows will be so the next time
             self._drop(len(self._rows))
             self._rows = []
-            trouble("journal", exc, "records are missing from it; your stream is unaffected")
+            report_internal_error("journal", exc, "records are missing from it; your stream is unaffected")
         return self._written(now)
 
     def say(self, key: str, message: str) -> None:
         """Warn of something once."""
         if key not in self._said:
             self._said.add(key)
-            tell(logging.WARNING, "midstream: %s", message)
+            safe_log(logging.WARNING, "midstream: %s", message)
 
     def _take(self) -> None:
         try:
@@ -144,7 +144,7 @@ class Backlog:
 
     def _written(self, now: float) -> float | None:
         if self._told:
-            tell(logging.INFO, "midstream: the journal %s is written again", self.store.path)
+            safe_log(logging.INFO, "midstream: the journal %s is written again", self.store.path)
         self._told = False
         self.failures = 0
         self._due = math.inf

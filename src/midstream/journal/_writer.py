@@ -10,7 +10,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Final
 
-from midstream._support.internal_errors import trouble
+from midstream._support.internal_errors import report_internal_error
 from midstream._support.journals import WRITERS, flush_in_pool_workers
 from midstream.journal._backlog import BUSY_RETRY_S, Backlog
 from midstream.journal._store import Store
@@ -150,7 +150,7 @@ class Journal:
             try:
                 again = self.turn(self._clock())
             except Exception as exc:  # noqa: BLE001 - the thread must outlive a fault
-                trouble("journal", exc)
+                report_internal_error("journal", exc)
                 again = self._clock() + AMISS_S
             if again is not None:
                 backlog.hurry.wait(max(0.0, again - self._clock()))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from midstream._support.internal_errors import place_of, tell
+from midstream._support.internal_errors import place_of, safe_log
 
 PATIENCE_S = 0.05
 LINGER_S = 0.5
@@ -125,9 +125,9 @@ class HookRunner:
     def _say(self, key: str, message: str, exc: BaseException | None = None) -> None:
         if key not in self._said:
             self._said.add(key)
-            tell(logging.WARNING, "midstream: %s", message)
+            safe_log(logging.WARNING, "midstream: %s", message)
         if exc is not None:
-            tell(logging.DEBUG, "midstream: a hook failed\n%s", place_of(exc))
+            safe_log(logging.DEBUG, "midstream: a hook failed\n%s", place_of(exc))
 
 
 def _nothing(_value: object) -> None:

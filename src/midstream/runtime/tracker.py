@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from midstream._support.internal_errors import tell, trouble
+from midstream._support.internal_errors import report_internal_error, safe_log
 from midstream._support.sanitize import clean
 from midstream.attribution.rule import Attribution
 from midstream.attribution.shared_freezes import shared
@@ -109,7 +109,7 @@ class Tracker:
 
     def amiss(self, now: float, exc: Exception) -> None:
         """Reading a chunk failed. It counts as one without output, whatever it was."""
-        trouble("chunk reader", exc)
+        report_internal_error("chunk reader", exc)
         self.session.chunk(NOTHING, now)
 
     def exhausted(self, now: float) -> None:
@@ -245,7 +245,7 @@ class Tracker:
     def _announce(self, freeze: Freeze) -> None:
         session, call = self.session, self.session.call
         self.recorder.froze(self.labels, self._context, session.freezes)
-        tell(
+        safe_log(
             logging.WARNING,
             "midstream: stream froze: nothing from %s at %s for %.1f s%s",
             clean(call.request_model or session.answer.model or "an unnamed model"),
@@ -301,7 +301,7 @@ class Tracker:
             if outcome is not None:
                 self._close(outcome, error_type, wait=wait)
         except Exception as exc:  # noqa: BLE001 - the caller's stream ends as it would without us
-            trouble("record", exc)
+            report_internal_error("record", exc)
         finally:
             session.over()
             self._context = None  # the caller's, who may wait long for the garbage collector

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from midstream._support.internal_errors import trouble
+from midstream._support.internal_errors import report_internal_error
 from midstream.runtime.schedule import Schedule
 
 EXITS = 3
@@ -162,7 +162,7 @@ class Roster:
             try:
                 thread.start()
             except RuntimeError as exc:  # the interpreter is shutting down, or out of threads
-                trouble("watcher", exc)
+                report_internal_error("watcher", exc)
             else:
                 self._thread = thread
 
@@ -192,7 +192,7 @@ class Roster:
             try:
                 again = stream.check(now)
             except Exception as exc:  # noqa: BLE001 - the watcher must outlive a fault in one stream
-                trouble("watcher", exc)
+                report_internal_error("watcher", exc)
                 again = now + FROZEN_TICK_S
             schedule.put(key, now + IDLE_TICK_S if again is None else max(again, now + REST_S))
         return schedule.next(self._open)

@@ -29,7 +29,7 @@ def reserved(attribute: str) -> bool:
     return label in _RESERVED or label.startswith(("__", "otel_scope_"))
 
 
-class FirstOnes:
+class CappedValues:
     """Tells the first hundred distinct values from all later ones, which no time series may be spent on."""
 
     def __init__(self) -> None:
@@ -44,15 +44,15 @@ class FirstOnes:
         return True
 
 
-class Labeller:
+class LabelFactory:
     """Makes labels from calls, and remembers what it has seen in order to cap it.
 
     Calls of the same labels get the same object, so that whoever sums up streams can go by identity.
     """
 
     def __init__(self) -> None:
-        self._models = FirstOnes()
-        self._servers = FirstOnes()
+        self._models = CappedValues()
+        self._servers = CappedValues()
         self._made: dict[Hashable, Labels] = {}
 
     def labels(self, call: Call, attributes: Mapping[str, str]) -> Labels:

@@ -15,7 +15,7 @@ from midstream.telemetry import gauges
 from midstream.telemetry import instruments as metrics
 from midstream.telemetry.gauges import OpenSample
 from midstream.telemetry.instruments import Instruments, Metric
-from midstream.telemetry.labels import MAX_LABEL_SETS, Labeller, Labels
+from midstream.telemetry.labels import MAX_LABEL_SETS, LabelFactory, Labels
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -59,7 +59,7 @@ _INPUT = {metrics.TOKEN_TYPE: "input"}
 _OUTPUT = {metrics.TOKEN_TYPE: "output"}
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One value for one metric, with the attributes that only this metric has."""
 
     metric: Metric
@@ -67,7 +67,7 @@ class Sample(NamedTuple):
     attributes: Mapping[str, str] = _NONE
 
 
-def samples_of(record: StreamRecord) -> Iterator[Sample]:
+def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
     """Say what an ended stream adds to the metrics. A value that does not exist is no sample; 0 is one."""
     durations = (
         # A gap measured behind a buffer would be blindness that looks like smoothness.
@@ -79,27 +79,29 @@ def samples_of(record: StreamRecord) -> Iterator[Sample]:
     )
     for metric, seconds in durations:
         if seconds is not None:
-            yield Sample(metric, seconds)
+            yield MetricSample(metric, seconds)
     # The outcome's own word where nothing more precise is known: as low in cardinality as any error.type.
     error = record.error_type or (record.outcome.value if record.outcome in _FAILED else "")
     own = {metrics.ERROR_TYPE: error} if error else _NONE
-    yield Sample(metrics.OPERATION_DURATION, record.duration_s, own)
+    yield MetricSample(metrics.OPERATION_DURATION, record.duration_s, own)
     finish = stream_finish_label(record.finish_reasons)
-    yield Sample(metrics.ENDED, 1, {metrics.OUTCOME: record.outcome.value, metrics.FINISH_REASON: finish})
+    yield MetricSample(
+        metrics.ENDED, 1, {metrics.OUTCOME: record.outcome.value, metrics.FINISH_REASON: finish}
+    )
     if record.limit_hit:
-        yield Sample(metrics.LIMIT_HITS, 1)
+        yield MetricSample(metrics.LIMIT_HITS, 1)
     if record.buffered:
-        yield Sample(metrics.BUFFERED, 1)
+        yield MetricSample(metrics.BUFFERED, 1)
     if record.input_tokens is not None:
-        yield Sample(metrics.TOKEN_USAGE, record.input_tokens, _INPUT)
+        yield MetricSample(metrics.TOKEN_USAGE, record.input_tokens, _INPUT)
     if record.output_tokens is not None:
-        yield Sample(metrics.TOKEN_USAGE, record.output_tokens, _OUTPUT)
+        yield MetricSample(metrics.TOKEN_USAGE, record.output_tokens, _OUTPUT)
         if record.token_limit:
             # The limit is for each choice, usage for all of them together.
             limit = record.token_limit * max(1, len(record.finish_reasons))
-            yield Sample(metrics.LIMIT_USED, record.output_tokens / limit)
+            yield MetricSample(metrics.LIMIT_USED, record.output_tokens / limit)
     elif record.input_tokens is None and record.outcome is Outcome.COMPLETED:
-        yield Sample(metrics.USAGE_MISSING, 1)
+        yield MetricSample(metrics.USAGE_MISSING, 1)
 
 
 class Recorder:
@@ -116,7 +118,7 @@ class Recorder:
         self.seen: dict[frozenset[tuple[str, str]], Labels] = {}
         self._opened: dict[int, Labels] = {}  # the same by identity: nearly every stream finds itself here
         self._open_streams = open_streams
-        self._labeller = Labeller()
+        self._label_factory = LabelFactory()
         self._metrics = Guard("metrics")
         self._gauges = Guard("gauges")
         self._spans = Guard("span attributes")
@@ -128,7 +130,7 @@ class Recorder:
         """Give the attributes of a stream's metrics, to be asked for once and kept."""
         if self._metrics.ok:
             with self._metrics:
-                return self._labeller.labels(call, attributes)
+                return self._label_factory.labels(call, attributes)
         return {}
 
     def opened(self, labels: Labels) -> None:

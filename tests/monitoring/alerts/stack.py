@@ -21,7 +21,7 @@ from midstream.lab.wire import Script, WireServer
 from midstream.monitoring.alerts import Tuning, build
 from midstream.monitoring.alerts.render import as_yaml, prometheus
 from midstream.setup import Setup
-from midstream.telemetry.exporters.configuration import plan_of
+from midstream.telemetry.exporters.configuration import export_configuration
 from midstream.testing import DONE, finish, role, text, usage
 from monitoring.alerts.engine_page import EnginePage
 from real.programs import Prometheus, absent, answers, free_port, running
@@ -137,7 +137,7 @@ def stack(home: Path, tuning: Tuning) -> Iterator[Stack]:
     """Run the whole stack with the rules of these settings, until the block ends."""
     programs = [shutil.which(name) or absent(name) for name in ("prometheus", "prometheus-alertmanager")]
     with ExitStack() as cleanup:
-        setup = cleanup.enter_context(Setup(plan_of({}, prometheus=0)))
+        setup = cleanup.enter_context(Setup(export_configuration({}, prometheus=0)))
         engine = cleanup.enter_context(EnginePage(MODEL))
         quick, frozen = (cleanup.enter_context(wire(script)) for script in (QUICK, FROZEN))
         paged = Paged()

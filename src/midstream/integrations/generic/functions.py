@@ -12,7 +12,7 @@ from typing import Any
 
 import wrapt
 
-from midstream._support.internal_errors import trouble
+from midstream._support.internal_errors import report_internal_error
 from midstream.integrations.generic import streams as generic_streams
 from midstream.integrations.generic.managers import is_manager, manage
 from midstream.integrations.openai import clients
@@ -52,7 +52,7 @@ def attach(result: Any, scope: Scope, started: float) -> Any:
             if is_manager(result):
                 return manage(result, monitor, attach)
     except Exception as exc:  # noqa: BLE001 - the caller gets what the function returned
-        trouble("function", exc)
+        report_internal_error("function", exc)
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry import context as otel_context
 from opentelemetry.trace import format_span_id, format_trace_id
 
-from midstream._support.internal_errors import trouble
+from midstream._support.internal_errors import report_internal_error
 from midstream.integrations.openai.streams import current_span
 from midstream.runtime.iterators import AsyncSteps, Steps
 from midstream.runtime.monitor import Monitor
@@ -40,7 +40,7 @@ class Life:
         try:
             self.tracker.closed(exc)
         except Exception as own:  # noqa: BLE001 - the caller closes as without us
-            trouble("close", own)
+            report_internal_error("close", own)
 
     def __del__(self) -> None:
         self.tracker.dropped()

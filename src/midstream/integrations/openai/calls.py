@@ -8,7 +8,7 @@ from typing import Any
 
 from opentelemetry import context as otel_context
 
-from midstream._support.internal_errors import trouble
+from midstream._support.internal_errors import report_internal_error
 from midstream.integrations.openai.requests import call_of, count_retries, server_of, with_usage
 from midstream.integrations.openai.streams import Asked, answers, current_span
 from midstream.runtime.scope import Clients
@@ -42,7 +42,7 @@ def ask(client: Any, args: Any, kwargs: Any) -> tuple[Asked | None, Any, Any]:
                 else:
                     args = (args[0], injected, *args[2:])
     except Exception as exc:  # noqa: BLE001 - the caller's request goes out as it would without us
-        trouble("request", exc)
+        report_internal_error("request", exc)
         return None, args, kwargs
     return asked, args, kwargs
 
@@ -54,7 +54,7 @@ def refuse(asked: Asked, exc: BaseException) -> None:
         took = monitor.process.clock() - (call.started or 0.0)
         monitor.refused(call, took, error_type_of(exc), asked.context)
     except Exception as own:  # noqa: BLE001
-        trouble("request", own)
+        report_internal_error("request", own)
 
 
 def answer(client: Any, kwargs: Any) -> None:
@@ -70,7 +70,7 @@ def answer(client: Any, kwargs: Any) -> None:
             asked.call = replace(asked.call, server_address=address, server_port=port, retries=retries)
             answers[response] = asked
     except Exception as exc:  # noqa: BLE001
-        trouble("response", exc)
+        report_internal_error("response", exc)
 
 
 def _unasked(client: Any, options: Any) -> Asked | None:

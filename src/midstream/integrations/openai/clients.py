@@ -16,7 +16,7 @@ from typing import Any
 
 import wrapt
 
-from midstream._support.internal_errors import trouble
+from midstream._support.internal_errors import report_internal_error
 from midstream.integrations.openai.calls import answer, ask, clients, in_progress, refuse
 from midstream.integrations.openai.streams import follow
 from midstream.integrations.patching import Original, Patches, Wrapper, bind
@@ -70,7 +70,7 @@ def _imported(_module: Any) -> None:
         if clients.in_use:
             _patch_sdk()
     except Exception as exc:  # noqa: BLE001 - the program's import goes on
-        trouble("instrumentation", exc, "openai clients are not monitored")
+        report_internal_error("instrumentation", exc, "openai clients are not monitored")
 
 
 def _patch_sdk() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 
-from midstream._support.internal_errors import trouble
+from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import wire_clock
 from midstream.integrations.openai.requests import call_of, count_retries
 from midstream.runtime.generators import AsyncChunks, Chunks
@@ -67,7 +67,7 @@ def follow(stream: Any) -> None:
         _Closing(response.stream, "aclose" if on_loop else "close", followed, tracker)
         opened_inside()
     except Exception as exc:  # noqa: BLE001 - the caller reads the stream as it would without us
-        trouble("stream", exc)
+        report_internal_error("stream", exc)
 
 
 def adopt(obj: Any, monitor: Monitor, started: float | None = None) -> bool:
@@ -150,7 +150,7 @@ class _Closing:
             if not self._sdk_runs():
                 self._tracker.closed(sys.exc_info()[1])
         except Exception as exc:  # noqa: BLE001 - the connection is closed all the same
-            trouble("close", exc)
+            report_internal_error("close", exc)
         return getattr(self._byte_stream, self._name)()
 
     def _sdk_runs(self) -> bool:

@@ -24,7 +24,7 @@ _EXPORTERS = "OTEL_METRICS_EXPORTER"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExportConfiguration:
     """The destinations of metrics. There may be none: the environment can switch them off."""
 
     protocol: Protocol | None
@@ -38,7 +38,7 @@ class Plan:
     shutdown_timeout_s: float
 
 
-def plan_of(
+def export_configuration(
     environ: Mapping[str, str],
     *,
     otlp: bool | None = None,
@@ -47,7 +47,7 @@ def plan_of(
     service_name: str | None = None,
     export_interval_s: float | None = None,
     shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
-) -> Plan:
+) -> ExportConfiguration:
     """Decide where metrics go. Raises ValueError or TypeError naming the value and the remedy."""
     if otlp is not None and not isinstance(otlp, bool):
         raise TypeError(f"otlp must be True, False or None, got {otlp!r}; set its address in {_ENDPOINTS[1]}")
@@ -64,7 +64,7 @@ def plan_of(
         otlp = prometheus = False
     port = _port(environ, prometheus)
     protocol, target = _otlp(environ) if otlp else (None, "")
-    return Plan(
+    return ExportConfiguration(
         protocol=protocol,
         target=target,
         listen=None if port is None else (host or _first(environ, _HOST) or "127.0.0.1", port),

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from midstream._support.internal_errors import Guard, tell
+from midstream._support.internal_errors import Guard, safe_log
 from midstream.telemetry.exporters.configuration import Protocol
 
 _LOGGERS = (
@@ -88,7 +88,7 @@ class _Delivery(MetricExporter):
     def _note(self, arrived: bool, reason: str) -> None:
         before, self.arrived = self.arrived, arrived
         if before and not arrived:
-            tell(
+            safe_log(
                 logging.WARNING,
                 "midstream: metrics do not reach %s (%s); streams are unaffected, and until it works again "
                 "no more is said",
@@ -96,7 +96,7 @@ class _Delivery(MetricExporter):
                 reason or "no reason given",
             )
         elif arrived and not before:
-            tell(logging.INFO, "midstream: metrics reach %s again", self._target)
+            safe_log(logging.INFO, "midstream: metrics reach %s again", self._target)
 
 
 class _Hush(logging.Filter):
