@@ -423,7 +423,9 @@ def test_a_collector_that_is_down_is_told_by_its_status_alone(
             arrived = [handle.flush(10.0) for _ in range(2)]
 
     assert arrived == [False, False]
-    assert [record.getMessage() for record in caplog.records] == [lost(target, "StatusCode.UNAVAILABLE")]
+    # On a busy machine the time limit of the export may end before the connection is refused.
+    (logged,) = [record.getMessage() for record in caplog.records]
+    assert logged in {lost(target, "StatusCode.UNAVAILABLE"), lost(target, "StatusCode.DEADLINE_EXCEEDED")}
 
 
 def test_both_destinations_may_be_open_at_once() -> None:
