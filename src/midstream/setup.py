@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
+from midstream._support.http_hosts import is_loopback
 from midstream._support.internal_errors import Guard, safe_log
 from midstream.runtime.monitor import PROCESS
 from midstream.telemetry.exporters.configuration import (
@@ -18,7 +19,6 @@ from midstream.telemetry.exporters.configuration import (
     ExportConfiguration,
     Protocol,
     export_configuration,
-    is_loopback,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from midstream.telemetry.exporters.otlp import Push
-    from midstream.telemetry.exporters.prometheus import Endpoint
+    from midstream.telemetry.exporters.prometheus import PrometheusEndpoint
 
 _active: Setup | None = None
 
@@ -183,14 +183,14 @@ def _push(protocol: Protocol, configuration: ExportConfiguration) -> Push:
     return Push(exporter_for(protocol), configuration.target, configuration.export_interval_s)
 
 
-def _endpoint(host: str, port: int) -> Endpoint:
+def _endpoint(host: str, port: int) -> PrometheusEndpoint:
     try:
-        from midstream.telemetry.exporters.prometheus import Endpoint  # noqa: PLC0415 - needs an extra
+        from midstream.telemetry.exporters.prometheus import PrometheusEndpoint  # noqa: PLC0415 - needs an extra
     except ImportError as exc:
         raise ImportError(
             "the Prometheus endpoint needs an extra: pip install 'midstream[prometheus]'"
         ) from exc
-    endpoint = Endpoint(host, port)
+    endpoint = PrometheusEndpoint(host, port)
     if not is_loopback(host):
         safe_log(
             logging.WARNING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from midstream.telemetry.exporters.configuration import is_loopback
+from midstream._support.http_hosts import is_loopback
 
 __all__ = ["is_loopback", "why_not"]
 

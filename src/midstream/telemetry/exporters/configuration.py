@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,14 +71,6 @@ def export_configuration(
         export_interval_s=_interval(environ, export_interval_s),
         shutdown_timeout_s=_seconds("shutdown_timeout_s", shutdown_timeout_s),
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a server on that host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _asked(environ: Mapping[str, str]) -> set[str]:

@@ -1,49 +1,55 @@
-"""The Prometheus endpoint: an HTTP server of its own, on loopback unless told otherwise."""
+"""The Prometheus endpoint: an HTTP listener of its own, on loopback unless another address is given."""
 
 from __future__ import annotations
 
-import socket
+import gzip
+import os
 import threading
-from collections.abc import Iterable
-from socketserver import ThreadingMixIn
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from collections.abc import Collection, Iterable
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+
+from midstream._support.http_listener import HttpListener, HttpRequest, HttpResponse
+
+PATHS = ("/metrics", "/")
 
 
-class Endpoint:
-    """Bound to its port at once, so that a taken one is known at once; answers from `start()` on."""
+class PrometheusEndpoint:
+    """Bound to its port when it is made, so that a taken one is known at once; answers from `start()` on."""
 
-    def __init__(self, host: str, port: int) -> None:
-        registry = _Registry()
-        self.reader = PrometheusMetricReader(registry=registry)
-        server = _Server6 if ":" in host else _Server
+    def __init__(self, host: str, port: int, allow_hosts: Collection[str] = ()) -> None:
+        self._registry = _Registry()
+        self.reader = PrometheusMetricReader(registry=self._registry)
         try:
-            self._server = make_server(
-                host, port, make_wsgi_app(registry), server_class=server, handler_class=_Silent
+            self._listener = HttpListener(
+                host, port, self._page, allow_hosts=allow_hosts, name="midstream-prometheus"
             )
         except OSError as exc:
             where = f"the Prometheus endpoint cannot listen on {host}:{port}"
-            raise OSError(exc.errno, f"{where}: {exc.strerror}; pass prometheus=0 for any free port") from exc
-        self.url = f"http://{_reachable(host)}:{self._server.server_port}/metrics"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            args=(0.1,),  # how often it looks whether it is to end: so long does `close()` take at most
-            name="midstream-prometheus",
-            daemon=True,
-        )
+            # `socket.create_server` appends the address to the system's words.
+            reason = exc.strerror if exc.errno is None or exc.errno < 0 else os.strerror(exc.errno)
+            raise OSError(exc.errno, f"{where}: {reason}; pass prometheus=0 for any free port") from exc
+        self.url = f"{self._listener.url}{PATHS[0]}"
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread.start()
+        self._listener.start()
 
     def close(self) -> None:
         """Stop answering and free the port."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
+        self._listener.close()
+
+    def _page(self, request: HttpRequest) -> HttpResponse:
+        if request.path not in PATHS:
+            return HttpResponse(b"Metrics are at /metrics.\n", "text/plain; charset=utf-8", 404)
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        body = encode(self._registry)
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return HttpResponse(body, content_type)
+        return HttpResponse(gzip.compress(body, 5), content_type, headers={"Content-Encoding": "gzip"})
 
 
 class _Registry(CollectorRegistry):
@@ -56,22 +62,3 @@ class _Registry(CollectorRegistry):
     def collect(self) -> Iterable[Metric]:
         with self._one_at_a_time:
             return list(super().collect())
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
-
-
-class _Silent(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the base class
-        pass
-
-
-def _reachable(host: str) -> str:
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - only recognised here
-        return "localhost"
-    return f"[{host}]" if ":" in host else host
