@@ -35,7 +35,6 @@ CLASS_NAMES_USED_TWICE: set[str] = {
     "Line",
     "Load",
     "Page",
-    "Plan",
     "Reading",
     "Refusal",
     "Row",

@@ -98,7 +98,7 @@ class HttpListener:
         self._selector = selectors.DefaultSelector()
         self._waker, self._wake = socket.socketpair()
         self._waker.setblocking(False)
-        self._connections: dict[socket.socket, _Connection] = {}  # the oldest first
+        self._connections: dict[socket.socket, _HttpConnection] = {}  # the oldest first
         self._accept_at = 0.0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -179,7 +179,7 @@ class HttpListener:
             # A client that was answered and one that is reading come before one that only connected.
             idle = (each for each, connection in self._connections.items() if connection.head is not None)
             self._drop(next(idle, next(iter(self._connections))))
-        self._connections[sock] = _Connection(self._clock() + READ_TIMEOUT_S)
+        self._connections[sock] = _HttpConnection(self._clock() + READ_TIMEOUT_S)
         self._selector.register(sock, selectors.EVENT_READ)
 
     def _drop(self, sock: socket.socket) -> None:
@@ -188,7 +188,7 @@ class HttpListener:
             self._selector.unregister(sock)
         sock.close()
 
-    def _serve(self, sock: socket.socket, connection: _Connection) -> None:
+    def _serve(self, sock: socket.socket, connection: _HttpConnection) -> None:
         try:
             if connection.response:
                 self._write(sock, connection)
@@ -202,7 +202,7 @@ class HttpListener:
         except OSError:
             self._drop(sock)  # a reset is the client's business
 
-    def _read(self, sock: socket.socket, connection: _Connection, head: bytearray) -> None:
+    def _read(self, sock: socket.socket, connection: _HttpConnection, head: bytearray) -> None:
         data = sock.recv(_CHUNK_BYTES)
         if not data:
             self._drop(sock)
@@ -220,7 +220,7 @@ class HttpListener:
         self._selector.modify(sock, selectors.EVENT_WRITE)
         self._write(sock, connection)
 
-    def _write(self, sock: socket.socket, connection: _Connection) -> None:
+    def _write(self, sock: socket.socket, connection: _HttpConnection) -> None:
         connection.response = connection.response[sock.send(connection.response) :]
         if not connection.response:
             connection.deadline = self._clock() + DRAIN_TIMEOUT_S
@@ -252,7 +252,7 @@ class HttpListener:
 
 
 @dataclass(slots=True)
-class _Connection:
+class _HttpConnection:
     deadline: float
     head: bytearray | None = field(default_factory=bytearray)
     """What came so far; None once the request is complete."""
