@@ -34,7 +34,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 
 from benchmarks.certificate import make_certificate
-from midstream.lab.wire import CUT, Script, WireServer
+from benchmarks.wire import CUT, Script, WireServer
 from midstream.testing import DONE, PING, chunk, collect, finish, frame, role, text, usage
 
 FREEZE_AFTER_S = 1.0

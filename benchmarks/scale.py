@@ -171,19 +171,19 @@ class Driven:
         )  # fmt: skip
 
     def ready(self) -> None:
-        if self._hear() != "ready":
+        if self._deliver() != "ready":
             raise SystemExit("the process with the streams ended early")
 
     def ask(self, what: str) -> Any:
         assert self._process.stdin is not None
         print(what, file=self._process.stdin, flush=True)
-        return json.loads(self._hear())
+        return json.loads(self._deliver())
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
 
-    def _hear(self) -> str:
+    def _deliver(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 

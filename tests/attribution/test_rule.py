@@ -9,12 +9,12 @@ import time
 from typing import Any
 
 import pytest
+from benchmarks.wire import Script, WireServer
 from openai import AsyncOpenAI, OpenAI
 
 from midstream.attribution.event_loop_lag import BEAT_S, heartbeat
 from midstream.attribution.rule import Attribution
 from midstream.attribution.shared_freezes import shared
-from midstream.lab.wire import Script, WireServer
 from midstream.stream.chunks import TEXT
 from midstream.stream.model import Call
 from midstream.stream.session import Session, suspect

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from benchmarks.wire import WireServer
 
 import midstream
 from midstream.cli import COMMANDS, main
-from midstream.lab.wire import WireServer
 from midstream.telemetry.instruments import METRICS, prometheus_name
 from midstream.testing import DONE, finish, role, text, usage
 from support.paths import ROOT

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.wire import WireServer
 
-from midstream.lab.wire import WireServer
 from midstream.testing import DONE, finish, role, text, usage
 from support.paths import ROOT
 

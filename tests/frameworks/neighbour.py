@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.wire import WireServer
 from openai import AsyncOpenAI, OpenAI
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -23,7 +24,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import midstream
-from midstream.lab.wire import WireServer
 from midstream.runtime.monitor import PROCESS
 from support.frameworks_through import CHAT, FREEZE_AFTER_S
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from benchmarks.wire import Script, WireServer
 
-from midstream.lab.wire import Script, WireServer
 from support.frameworks_through import FREEZE_AFTER_S, Through
 
 anthropic = pytest.importorskip("anthropic")

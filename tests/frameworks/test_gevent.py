@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
+from benchmarks.wire import WireServer
 
-from midstream.lab.wire import WireServer
 from support.frameworks_through import CHAT, ROWS
 
 pytest.importorskip("gevent")

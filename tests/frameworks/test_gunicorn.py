@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.wire import WireServer
 
-from midstream.lab.wire import WireServer
 from support.frameworks_through import CHAT, ROWS
 from support.waiting import until
 

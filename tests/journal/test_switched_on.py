@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.wire import WireServer
 from openai import OpenAI
 
 from midstream import StreamRecord, monitor
 from midstream.cli import main
 from midstream.journal import flush, read_records
-from midstream.lab.wire import WireServer
 from midstream.runtime.settings import settings_from
 from midstream.stream.model import Settings
 from midstream.testing import DONE, ManualClock, collect, finish, role, scripted, text, usage

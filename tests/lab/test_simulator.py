@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from midstream.lab.admission import ENGINES, Chunk, Request, Step, engine
+from midstream.lab.admission import ENGINES, PrefillChunk, Request, Step, engine
 from midstream.lab.hardware import A100, L4, PROFILES, QWEN3_8B, HardwareProfile, computed_profile
 from midstream.lab.results import RunResult, Spread, quantile, spread
 from midstream.lab.simulator import simulate
 from midstream.lab.workload import (
-    Call,
     Workload,
+    WorkloadCall,
     burst,
     closed_loop,
     fixed,
@@ -62,7 +62,9 @@ def test_calls_that_come_at_once_pass_the_front_end_one_after_the_other() -> Non
 def test_who_hangs_up_waits_for_the_turn_of_the_front_end() -> None:
     """Patient for 0.5 s, the second is heard at 2 s; it leaves then, before a step that begins at 2 s."""
     slow = HardwareProfile("busy", 0.25, 0.0, 0.0, 0.0, front_end_s=1.0)
-    calls = Workload((Call(Request(0, 10, 1), 0.0), Call(Request(1, 10, 1), 0.0, patience_s=0.5)))
+    calls = Workload(
+        (WorkloadCall(Request(0, 10, 1), 0.0), WorkloadCall(Request(1, 10, 1), 0.0, patience_s=0.5))
+    )
     run = simulate(engine("vllm"), calls, slow)
     assert [(request.ending, request.ended_s) for request in run.requests] == [("stop", 1.25), ("left", 2.0)]
 
@@ -87,7 +89,7 @@ def test_an_evicted_stream_freezes_until_it_is_served_again() -> None:
 def test_a_step_costs_what_the_profile_says() -> None:
     """1 s, 0.1 s for each of two that decode, 0.01 s for 50 tokens of context, and a chunk of 4 after 6."""
     profile = HardwareProfile("stated", 1.0, 0.1, 0.01, 0.5, prefill_pair_s=0.001)
-    step = Step(prefill=(Chunk(2, 6, 4, 0),), decode=(0, 1), decode_context=50)
+    step = Step(prefill=(PrefillChunk(2, 6, 4, 0),), decode=(0, 1), decode_context=50)
     assert profile.duration_s(step) == pytest.approx(1.0 + 0.2 + 0.5 + 4 * 0.5 + 0.001 * (4 * 6 + 10))
 
 
@@ -182,14 +184,17 @@ def test_users_take_turns() -> None:
 
 def test_users_pause_before_their_turn() -> None:
     """The second call comes 1.5 s after the first answer."""
-    calls = (Call(Request(0, 10, 2), 0.0), Call(Request(1, 10, 2), 1.5))
+    calls = (WorkloadCall(Request(0, 10, 2), 0.0), WorkloadCall(Request(1, 10, 2), 1.5))
     run = simulate(engine("vllm"), Workload(calls, users=1), SECOND)
     assert [request.asked_s for request in run.requests] == [0.0, 3.5]
 
 
 def test_a_client_hangs_up_when_its_patience_ends() -> None:
     """After 2.5 s it is gone with two tokens; a patience that suffices changes nothing."""
-    calls = (Call(Request(0, 10, 9), 0.0, patience_s=2.5), Call(Request(1, 10, 2), 0.0, patience_s=9.0))
+    calls = (
+        WorkloadCall(Request(0, 10, 9), 0.0, patience_s=2.5),
+        WorkloadCall(Request(1, 10, 2), 0.0, patience_s=9.0),
+    )
     run = simulate(engine("vllm"), Workload(calls), SECOND)
     assert [(request.ending, request.answer_tokens) for request in run.requests] == [("left", 3), ("stop", 2)]
     assert run.requests[0].ended_s == run.duration_s == 3.0
@@ -197,7 +202,7 @@ def test_a_client_hangs_up_when_its_patience_ends() -> None:
 
 def test_a_gap_in_which_a_client_hangs_up_counts() -> None:
     """Evicted at 1 s and gone at 3 s: two seconds of silence that no token ended."""
-    calls = (Call(Request(0, 4, 4), 0.0), Call(Request(1, 4, 3), 0.0, patience_s=3.0))
+    calls = (WorkloadCall(Request(0, 4, 4), 0.0), WorkloadCall(Request(1, 4, 3), 0.0, patience_s=3.0))
     rule = engine("vllm", num_gpu_blocks=3, block_size=4)
     left = simulate(rule, Workload(calls), SECOND, freeze_after_s=2.0).requests[1]
     assert (left.ending, left.longest_gap_s, left.longest_gap_at_s, left.freezes) == ("left", 2.0, 1.0, 1)
@@ -232,8 +237,8 @@ def test_memory_in_use_is_averaged_over_time() -> None:
         open_loop([0.0], [(16, 16)], max_tokens=16),
         SECOND,
     )
-    assert run.kv_taken == pytest.approx(0.5, abs=0.04)
-    assert 0.3 < run.kv_written < 0.4
+    assert run.kv_reserved == pytest.approx(0.5, abs=0.04)
+    assert 0.3 < run.kv_used < 0.4
 
 
 def test_a_run_of_nothing_has_no_figures() -> None:

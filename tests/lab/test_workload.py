@@ -8,8 +8,8 @@ import pytest
 
 from midstream.lab.admission import Request
 from midstream.lab.workload import (
-    Call,
     Workload,
+    WorkloadCall,
     burst,
     closed_loop,
     fixed,
@@ -92,15 +92,17 @@ def test_lengths_are_drawn_from_those_that_were_seen() -> None:
 def test_an_open_loop_calls_at_its_times() -> None:
     """A burst staggered by 50 ms, a trace in any order: each call has its time, lengths and limit."""
     assert open_loop(burst(2, stagger_s=0.05), [(49, 700), (49, 700)], max_tokens=700).calls == (
-        Call(Request(0, 49, 700, 700), 0.0),
-        Call(Request(1, 49, 700, 700), 0.05),
+        WorkloadCall(Request(0, 49, 700, 700), 0.0),
+        WorkloadCall(Request(1, 49, 700, 700), 0.05),
     )
     assert [call.at_s for call in open_loop([3.0, 1.0], [(1, 1), (2, 2)]).calls] == [1.0, 3.0]
 
 
 def test_a_closed_loop_has_its_users_and_their_pauses() -> None:
     """Without thinking every pause is 0; with it, pauses average what was asked for."""
-    assert closed_loop(2, [(1, 1)] * 3) == Workload(tuple(Call(Request(n, 1, 1), 0.0) for n in range(3)), 2)
+    assert closed_loop(2, [(1, 1)] * 3) == Workload(
+        tuple(WorkloadCall(Request(n, 1, 1), 0.0) for n in range(3)), 2
+    )
     pauses = [call.at_s for call in closed_loop(2, [(1, 1)] * 5000, think_s=2.0, seed=1).calls]
     assert statistics.mean(pauses) == pytest.approx(2.0, rel=0.05)
 
@@ -110,7 +112,7 @@ def test_what_no_driver_could_play_is_refused() -> None:
     with pytest.raises(ValueError, match="users must be at least 1, got 0; leave it out for an open loop"):
         Workload((), 0)
     with pytest.raises(ValueError, match="calls must be in the order of their times"):
-        Workload((Call(Request(0, 1, 1), 2.0), Call(Request(1, 1, 1), 1.0)))
+        Workload((WorkloadCall(Request(0, 1, 1), 2.0), WorkloadCall(Request(1, 1, 1), 1.0)))
     with pytest.raises(ValueError, match="the rate must be above 0 calls a second, got 0"):
         poisson(1, 1, 0)
     with pytest.raises(

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.wire import WireServer
 
 import midstream
-from midstream.lab.wire import WireServer
 from midstream.runtime.monitor import PROCESS
 from midstream.testing import DONE, ManualClock, finish, scripted, text
 from support.harness import ASK

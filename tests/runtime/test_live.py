@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from benchmarks.wire import CUT, Script, WireServer
 from openai import AsyncOpenAI, OpenAI
 
 import midstream
 from midstream._support import internal_errors
-from midstream.lab.wire import CUT, Script, WireServer
 from midstream.testing import DONE, Collected, collect, finish, text
 from support.harness import ASK, Answer, settled
 from support.waiting import until

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
+from benchmarks.wire import Script, WireServer
 from openai import AsyncOpenAI
 
-from midstream.lab.wire import Script, WireServer
 from midstream.testing import DONE, Collected, collect, finish, text
 from support.harness import ASK
 

@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import pytest
+from benchmarks.wire import WireServer
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import OpenAI
 
 from midstream import FreezeSpan
-from midstream.lab.wire import WireServer
 from midstream.stream.freezes import MOST_SPANS, keep
 from midstream.testing import CUT, DONE, ManualClock, chunk, collect, finish, scripted, text
 from support.harness import ASK, a_client, stream_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from midstream.lab.admission import Engine, Request, Step
+from midstream.lab.admission import AdmissionRule, Request, Step
 
 
-def submit(engine: Engine, *requests: Request) -> None:
+def submit(engine: AdmissionRule, *requests: Request) -> None:
     """Submit requests, none of which may be refused."""
     for request in requests:
         refusal = engine.submit(request)
@@ -19,7 +19,7 @@ def request(number: int, prompt: int, answer: int | None = 1000, max_tokens: int
     return Request(number, prompt, answer, max_tokens)
 
 
-def take(engine: Engine, count: int) -> list[Step]:
+def take(engine: AdmissionRule, count: int) -> list[Step]:
     """Return the next steps, of which there must be so many."""
     steps = []
     for _ in range(count):
@@ -29,7 +29,7 @@ def take(engine: Engine, count: int) -> list[Step]:
     return steps
 
 
-def run_out(engine: Engine, most: int = 100_000) -> list[Step]:
+def run_out(engine: AdmissionRule, most: int = 100_000) -> list[Step]:
     """Return every step until the engine has nothing to do."""
     steps = []
     while (step := engine.step()) is not None:

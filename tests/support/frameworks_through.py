@@ -8,9 +8,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.wire import Script, WireServer
+
 import midstream
 from midstream import StreamRecord
-from midstream.lab.wire import Script, WireServer
 from midstream.runtime.monitor import PROCESS
 from midstream.testing import DONE, finish, frame, role, text, usage
 

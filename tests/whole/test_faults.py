@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.wire import WireServer
 from openai import OpenAI
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from midstream._support import internal_errors
 from midstream.journal import Journal, flush, read_records
-from midstream.lab.wire import WireServer
 from midstream.runtime.hooks import LONGEST_QUEUE, HookRunner
 from midstream.testing import DONE, ManualClock, collect, finish, scripted, text
 from support.harness import ASK

@@ -10,7 +10,7 @@ from statistics import mean
 from midstream.advice.lengths import lengths_of
 from midstream.lab.admission import Request
 from midstream.lab.results import quantile
-from midstream.lab.workload import Call, Workload, generator
+from midstream.lab.workload import Workload, WorkloadCall, generator
 from midstream.stream.model import StreamRecord
 
 
@@ -68,7 +68,7 @@ class Load:
         number = len(self.requests) if users is None else count
         drawn = [rng.choice(self.requests) for _ in range(number)]
         calls = (
-            Call(
+            WorkloadCall(
                 Request(index, shape.prompt, shape.answer, shape.limit),
                 self.requests[index].at_s if users is None else 0.0,
             )

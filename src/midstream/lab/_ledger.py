@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from midstream.lab.admission import Chunk
+from midstream.lab.admission import PrefillChunk
 from midstream.lab.results import Ending, RequestResult
-from midstream.lab.workload import Call
+from midstream.lab.workload import WorkloadCall
 
 
 class Ticket:
@@ -28,7 +28,7 @@ class Ticket:
         "times_s",
     )
 
-    def __init__(self, call: Call, asked_s: float) -> None:
+    def __init__(self, call: WorkloadCall, asked_s: float) -> None:
         self.call = call
         self.asked_s = asked_s
         self.admitted_s: float | None = None
@@ -91,7 +91,7 @@ class Ledger:
         """How many tickets are open."""
         return len(self._open)
 
-    def open(self, call: Call, asked_s: float) -> None:
+    def open(self, call: WorkloadCall, asked_s: float) -> None:
         """Note that a client asks."""
         self._open[call.request.id] = Ticket(call, asked_s)
 
@@ -123,7 +123,7 @@ class Ledger:
         for request_id in ids:
             self._open[request_id].evictions += 1
 
-    def prefill(self, chunks: Iterable[Chunk]) -> None:
+    def prefill(self, chunks: Iterable[PrefillChunk]) -> None:
         """Note that parts of prompts are computed."""
         for chunk in chunks:
             self.prefilled += chunk.tokens

@@ -13,7 +13,7 @@ class RecordingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RecordingLine:
     """One line of a recording: a JSON object that knows where it stands."""
 
     source: str
@@ -49,15 +49,15 @@ class Line:
             raise self.wrong(f"`{key}` must be a string, got {shown(value)}")
         return value
 
-    def inside(self, key: str) -> Line:
+    def inside(self, key: str) -> RecordingLine:
         """Return an object field, as part of this line."""
         value = self.fields.get(key)
         if not isinstance(value, dict):
             raise self.wrong(f"`{key}` must be an object, got {shown(value)}")
-        return Line(self.source, self.number, value)
+        return RecordingLine(self.source, self.number, value)
 
 
-def read_lines(text: str, source: str) -> list[Line]:
+def read_lines(text: str, source: str) -> list[RecordingLine]:
     """Return every line of a recording; `source` is how complaints call the file."""
     rows = text.removesuffix("\n").split("\n")
     if rows == [""]:
@@ -65,8 +65,8 @@ def read_lines(text: str, source: str) -> list[Line]:
     return [_line(row, source, number) for number, row in enumerate(rows, start=1)]
 
 
-def _line(row: str, source: str, number: int) -> Line:
-    here = Line(source, number, {})
+def _line(row: str, source: str, number: int) -> RecordingLine:
+    here = RecordingLine(source, number, {})
     try:
         fields = json.loads(row)
     except json.JSONDecodeError as error:
@@ -75,7 +75,7 @@ def _line(row: str, source: str, number: int) -> Line:
         ) from None
     if not isinstance(fields, dict):
         raise here.wrong(f"each line must be one JSON object, got {shown(fields)}")
-    return Line(source, number, fields)
+    return RecordingLine(source, number, fields)
 
 
 def _listed(words: Collection[str]) -> str:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
-from midstream.lab.admission import Engine, Load, Refusal, Request, Step
+from midstream.lab.admission import AdmissionRefusal, AdmissionRule, EngineLoad, Request, Step
 from midstream.lab.hardware import HardwareProfile
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ClientEvent:
     """What a client did at `at_s` and the engine now knows: it asked, and may be refused, or hung up.
 
     `was_here` says whether the engine still had the request of a client who hung up.
@@ -24,8 +24,8 @@ class Heard:
     request: Request
     at_s: float
     hung_up: bool
-    refusal: Refusal | None = None
-    was_here: bool = False
+    refusal: AdmissionRefusal | None = None
+    was_active: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Turn:
 class Drive:
     """One engine, the hardware that it runs on, and what clients did that it has not heard of yet."""
 
-    def __init__(self, engine: Engine, hardware: HardwareProfile) -> None:
+    def __init__(self, engine: AdmissionRule, hardware: HardwareProfile) -> None:
         self.engine = engine
         self.hardware = hardware
         self._order = count()
@@ -50,7 +50,7 @@ class Drive:
         """A heap of (when, order, request, seconds of the front end, whether its client hangs up)."""
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """How full the engine is now."""
         return self.engine.load
 
@@ -71,17 +71,17 @@ class Drive:
         """Let a client leave at that time. It takes the front end no time, but must wait for its turn."""
         heappush(self._acts, (at_s, next(self._order), request, 0.0, True))
 
-    def hear(self, now: float) -> Iterator[Heard]:
+    def deliver(self, now: float) -> Iterator[ClientEvent]:
         """Tell the engine what has come through the front end by `now`, one act after the other."""
         while (heard_s := self.next_s) is not None and heard_s <= now:
             when, _, request, _, hangs_up = heappop(self._acts)
             self._free_s = heard_s
             if hangs_up:
-                yield Heard(request, when, True, was_here=self.engine.abort(request.id))
+                yield ClientEvent(request, when, True, was_active=self.engine.abort(request.id))
             else:
-                yield Heard(request, when, False, self.engine.submit(request))
+                yield ClientEvent(request, when, False, self.engine.submit(request))
 
-    def forget_hang_ups(self, is_over: Callable[[int], bool]) -> None:
+    def drop_stale_aborts(self, is_over: Callable[[int], bool]) -> None:
         """Drop those who would next hang up on an answer that is over: nothing would happen then."""
         while self._acts and self._acts[0][4] and is_over(self._acts[0][2].id):
             heappop(self._acts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from itertools import cycle
 
-from midstream.lab._lines import Line, read_lines
+from midstream.lab._lines import RecordingLine, read_lines
 from midstream.lab.recording import Arrival, Recording
 
 _WORDS = ("so ", "the ", "answer ", "goes ", "on ", "and ")
@@ -24,7 +24,7 @@ def parse_load(text: str, *, name: str, source: str) -> tuple[Recording, ...]:
     return tuple(_stream(line, name) for line in read_lines(text, source))
 
 
-def _stream(line: Line, load: str) -> Recording:
+def _stream(line: RecordingLine, load: str) -> Recording:
     start = line.seconds("start")
     times = _times(line, start)
     end = line.seconds("end", not_before=times[-1])
@@ -50,7 +50,7 @@ def _stream(line: Line, load: str) -> Recording:
     )
 
 
-def _times(line: Line, start: float) -> list[float]:
+def _times(line: RecordingLine, start: float) -> list[float]:
     given = line.fields.get("times")
     if not isinstance(given, list) or not given:
         raise line.wrong(
@@ -62,7 +62,7 @@ def _times(line: Line, start: float) -> list[float]:
     return times
 
 
-def _count(line: Line, key: str, value: object) -> int:
+def _count(line: RecordingLine, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise line.wrong(f"`{key}` must hold whole numbers from 0 up")
     return value
@@ -76,7 +76,7 @@ def _content(name: str, model: str, word: str) -> bytes:
     return _chunk(name, model, {"content": word})
 
 
-def _farewell(line: Line, name: str, model: str) -> bytes:
+def _farewell(line: RecordingLine, name: str, model: str) -> bytes:
     """Return what follows the last words: finish reason, usage, end mark. A stream without finish was cut."""
     if line.fields.get("finish") is None:
         return b""

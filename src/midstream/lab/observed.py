@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from midstream.lab._lines import Line, RecordingError, read_lines
+from midstream.lab._lines import RecordingError, RecordingLine, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def read_load(file: Path) -> ObservedLoad:
     return ObservedLoad(file.stem, tuple(sorted(streams, key=lambda stream: (stream.start_s, stream.id))))
 
 
-def _stream(line: Line) -> ObservedStream:
+def _stream(line: RecordingLine) -> ObservedStream:
     start = line.seconds("start")
     given = line.fields.get("times")
     if not isinstance(given, list) or not given:

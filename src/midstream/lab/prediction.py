@@ -9,7 +9,7 @@ from midstream.lab.hardware import HardwareProfile
 from midstream.lab.observed import ObservedLoad
 from midstream.lab.results import RunResult
 from midstream.lab.simulator import simulate
-from midstream.lab.workload import Call, Workload
+from midstream.lab.workload import Workload, WorkloadCall
 
 
 def workload_of(load: ObservedLoad) -> Workload:
@@ -26,7 +26,7 @@ def workload_of(load: ObservedLoad) -> Workload:
             answer_tokens=None if endless else stream.answer_tokens,
             max_tokens=stream.answer_tokens if endless else None,
         )
-        calls.append(Call(request, stream.start_s))
+        calls.append(WorkloadCall(request, stream.start_s))
     return Workload(tuple(calls))
 
 

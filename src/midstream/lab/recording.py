@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from midstream.lab._lines import Line, RecordingError, read_lines, shown
+from midstream.lab._lines import RecordingError, RecordingLine, read_lines, shown
 
 __all__ = ["PATHS", "Arrival", "Ending", "Operation", "Recording", "RecordingError", "parse_stream"]
 
@@ -104,14 +104,14 @@ def parse_stream(text: str, *, name: str, source: str) -> Recording:
     )
 
 
-def _operation(asked: Line, path: str) -> Operation:
+def _operation(asked: RecordingLine, path: str) -> Operation:
     for operation, known in PATHS.items():
         if path.endswith(known.removeprefix("/v1")):
             return operation
     raise asked.wrong(f"it asked for {path}, which cannot be replayed; only {', '.join(PATHS.values())} can")
 
 
-def _status(answered: Line) -> int:
+def _status(answered: RecordingLine) -> int:
     answered.keys_within({"t", "status", "headers"})
     status = answered.fields.get("status")
     if not isinstance(status, int) or not 200 <= status <= 599:
@@ -119,13 +119,13 @@ def _status(answered: Line) -> int:
     return status
 
 
-def _headers(answered: Line) -> tuple[tuple[str, str], ...]:
+def _headers(answered: RecordingLine) -> tuple[tuple[str, str], ...]:
     headers = answered.inside("headers")
     lowered = ((name.lower(), headers.text(name)) for name in headers.fields)
     return tuple((name, value) for name, value in lowered if name not in _UNREPEATABLE)
 
 
-def _body(rest: Iterable[Line], headers_at_s: float) -> tuple[tuple[Arrival, ...], float, Ending]:
+def _body(rest: Iterable[RecordingLine], headers_at_s: float) -> tuple[tuple[Arrival, ...], float, Ending]:
     now = headers_at_s
     ending: Ending = "unknown"
     parts: list[tuple[float, bytes]] = []
@@ -150,7 +150,7 @@ def _body(rest: Iterable[Line], headers_at_s: float) -> tuple[tuple[Arrival, ...
     return tuple(arrivals), now, ending
 
 
-def _ending(line: Line) -> Ending:
+def _ending(line: RecordingLine) -> Ending:
     event = line.text("event")
     if event == "closed":
         return "closed"

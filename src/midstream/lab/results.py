@@ -62,8 +62,8 @@ class RunResult:
     duration_s: float
     prefill_tokens: int
     redone_tokens: int
-    kv_written: float
-    kv_taken: float
+    kv_used: float
+    kv_reserved: float
     mean_running: float
     mean_inside: float
     steps: int
@@ -157,8 +157,8 @@ def figures(run: RunResult) -> dict[str, float | None]:
         "frozen_share": run.frozen_share,
         "ttft_median_s": None if ttft is None else ttft.median,
         "ttft_p95_s": None if ttft is None else ttft.p95,
-        "kv_written_share": run.kv_written,
-        "kv_taken_share": run.kv_taken,
+        "kv_written_share": run.kv_used,
+        "kv_taken_share": run.kv_reserved,
         "mean_running": run.mean_running,
         "truncated_share": run.truncated_share,
         "failed_share": run.failed_share,

@@ -35,7 +35,7 @@ def serve(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[s
             server_header=False,
             timeout_graceful_shutdown=5,
         )
-        server = _Server(config)
+        server = _ThreadedServer(config)
         # A daemon, so that a caller who never leaves the block cannot hold the interpreter at exit.
         thread = threading.Thread(target=server.run_on, args=(listener,), name="midstream-lab", daemon=True)
         thread.start()
@@ -55,7 +55,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 logging.getLogger("uvicorn.error").addFilter(_is_news)
 
 
-class _Server(uvicorn.Server):
+class _ThreadedServer(uvicorn.Server):
     """A uvicorn server that says when it is up, and that does not wait for streams when it goes down."""
 
     def __init__(self, config: uvicorn.Config) -> None:

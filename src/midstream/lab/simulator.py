@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from midstream.lab._ledger import Ledger
-from midstream.lab.admission import Engine, Step
+from midstream.lab.admission import AdmissionRule, Step
 from midstream.lab.drive import Drive, Turn
 from midstream.lab.hardware import HardwareProfile
 from midstream.lab.results import Ending, RunResult
@@ -21,7 +21,7 @@ _PROGRESS_EVERY = 50
 
 
 def simulate(
-    engine: Engine,
+    engine: AdmissionRule,
     workload: Workload,
     hardware: HardwareProfile,
     *,
@@ -55,7 +55,7 @@ class _Options:
 
 class _Run:
     def __init__(
-        self, engine: Engine, workload: Workload, hardware: HardwareProfile, options: _Options
+        self, engine: AdmissionRule, workload: Workload, hardware: HardwareProfile, options: _Options
     ) -> None:
         self._engine = engine
         self._hardware = hardware
@@ -67,8 +67,8 @@ class _Run:
         self._now = 0.0
         self._steps = 0
         self._events = 0
-        self._written = 0.0
-        self._taken = 0.0
+        self._used = 0.0
+        self._reserved = 0.0
         self._running = 0.0
         self._inside = 0.0
         users = workload.users
@@ -83,7 +83,7 @@ class _Run:
             self._let_clients_act()
             turn = self._drive.step(self._now)
             if turn is None:
-                self._drive.forget_hang_ups(lambda request_id: not self._ledger.is_open(request_id))
+                self._drive.drop_stale_aborts(lambda request_id: not self._ledger.is_open(request_id))
                 acts = self._drive.next_s
                 if acts is None:
                     break
@@ -101,8 +101,8 @@ class _Run:
             duration_s=self._now,
             prefill_tokens=self._ledger.prefilled,
             redone_tokens=self._ledger.redone,
-            kv_written=self._written / room,
-            kv_taken=self._taken / room,
+            kv_used=self._used / room,
+            kv_reserved=self._reserved / room,
             mean_running=self._running / duration,
             mean_inside=self._inside / duration,
             steps=self._steps,
@@ -117,20 +117,20 @@ class _Run:
 
     def _let_clients_act(self) -> None:
         """Do what clients did up to now, and note who was not served."""
-        for heard in self._drive.hear(self._now):
+        for client_event in self._drive.deliver(self._now):
             self._events += 1
-            request = heard.request
-            if heard.hung_up:
-                if heard.was_here:
+            request = client_event.request
+            if client_event.hung_up:
+                if client_event.was_active:
                     self._close(request.id, "left")
                 continue
             call = self._calls[request.id]
-            self._ledger.open(call, heard.at_s)
-            self._inside += self._now - heard.at_s
-            if heard.refusal is not None:
+            self._ledger.open(call, client_event.at_s)
+            self._inside += self._now - client_event.at_s
+            if client_event.refusal is not None:
                 self._close(request.id, "refused")
             elif call.patience_s is not None:
-                self._drive.hang_up(request, heard.at_s + call.patience_s)
+                self._drive.hang_up(request, client_event.at_s + call.patience_s)
 
     def _take(self, turn: Turn) -> None:
         step = turn.step
@@ -176,8 +176,8 @@ class _Run:
         """Move the clock. What fills the engine is averaged over time, as if it changed linearly."""
         before, self._load = self._load, self._engine.load
         half = (until - self._now) / 2
-        self._written += half * (before.written + self._load.written)
-        self._taken += half * (before.taken + self._load.taken)
+        self._used += half * (before.used_tokens + self._load.used_tokens)
+        self._reserved += half * (before.reserved_tokens + self._load.reserved_tokens)
         self._running += half * (before.running + self._load.running)
         self._inside += 2 * half * len(self._ledger)
         self._now = until

@@ -22,7 +22,7 @@ _P95 = 1.6448536269514722
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WorkloadCall:
     """A request and its client, who asks at `at_s` and hangs up `patience_s` later if not served by then.
 
     Where clients take turns (`Workload.users`), `at_s` is the pause before the turn.
@@ -42,7 +42,7 @@ class Workload:
     loop).
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[WorkloadCall, ...]
     users: int | None = None
 
     def __post_init__(self) -> None:
@@ -140,7 +140,7 @@ def open_loop(
     """Return calls at given times: poisson(), burst(), or those of a trace."""
     return Workload(
         tuple(
-            Call(Request(index, prompt, answer, max_tokens), at_s, patience_s)
+            WorkloadCall(Request(index, prompt, answer, max_tokens), at_s, patience_s)
             for index, (at_s, (prompt, answer)) in enumerate(zip(sorted(times_s), lengths, strict=False))
         )
     )
@@ -159,7 +159,7 @@ def closed_loop(
     rng = generator("thinking", seed)
     return Workload(
         tuple(
-            Call(
+            WorkloadCall(
                 Request(index, prompt, answer, max_tokens),
                 rng.expovariate(1 / think_s) if think_s > 0 else 0.0,
                 patience_s,

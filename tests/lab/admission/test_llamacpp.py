@@ -1,6 +1,6 @@
 """llama.cpp's rule, one sentence at a time."""
 
-from midstream.lab.admission import Chunk, Ended, LlamaCpp, LlamaCppSettings, Refusal, Step
+from midstream.lab.admission import AdmissionRefusal, Ended, LlamaCpp, LlamaCppSettings, PrefillChunk, Step
 from support.driving import endings, evictions, request, run_out, submit, take, tokens
 
 
@@ -47,8 +47,8 @@ def test_tokens_under_way_come_before_prompts_in_the_batch() -> None:
     take(server, 1)
     submit(server, request(1, 10))
     assert take(server, 2) == [
-        Step(prefill=(Chunk(1, 0, 7, 0),), decode=(0,), decode_context=5, emitted=(0,), admitted=(1,)),
-        Step(prefill=(Chunk(1, 7, 3, 0),), decode=(0,), decode_context=6, emitted=(0, 1)),
+        Step(prefill=(PrefillChunk(1, 0, 7, 0),), decode=(0,), decode_context=5, emitted=(0,), admitted=(1,)),
+        Step(prefill=(PrefillChunk(1, 7, 3, 0),), decode=(0,), decode_context=6, emitted=(0, 1)),
     ]
 
 
@@ -62,7 +62,7 @@ def test_an_answer_ends_where_its_slot_does() -> None:
 
 def test_a_prompt_that_fills_a_slot_is_refused() -> None:
     """It is told so before anything is computed."""
-    assert llamacpp(100).submit(request(0, 100)) == Refusal(
+    assert llamacpp(100).submit(request(0, 100)) == AdmissionRefusal(
         400, "the request exceeds the available context size of 100 tokens"
     )
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstream.lab.admission import ENGINES, Engine, Request, Step, engine
+from midstream.lab.admission import ENGINES, AdmissionRule, Request, Step, engine
 from support.driving import run_out
 
 POOL = 320
@@ -51,7 +51,7 @@ class Watched:
     """Plays a script against an engine, and checks every step against what clients can count themselves."""
 
     def __init__(self, name: str, flags: dict[str, object]) -> None:
-        self.engine: Engine = engine(name, **flags)
+        self.engine: AdmissionRule = engine(name, **flags)
         self.most = int(
             str(flags.get("max_num_seqs", flags.get("parallel", flags.get("max_running_requests", 10**9))))
         )
@@ -85,7 +85,7 @@ class Watched:
         self.steps.append(step)
         assert len(self.steps) < 20_000, "it never comes to an end"
         load = self.engine.load
-        assert 0 <= load.written <= load.taken <= load.capacity
+        assert 0 <= load.used_tokens <= load.reserved_tokens <= load.capacity
         assert load.running <= self.most
         assert len(set(step.emitted)) == len(step.emitted)
         for number in step.emitted:
@@ -111,7 +111,7 @@ def test_no_token_is_lost_or_invented(name: str, flags: dict[str, object], scrip
             assert got == request.answer_tokens
         elif reason == "length" and request.max_tokens is not None and request.answer_tokens is not None:
             assert got <= min(request.answer_tokens, request.max_tokens)
-    assert watched.engine.load.running == watched.engine.load.waiting == watched.engine.load.written == 0
+    assert watched.engine.load.running == watched.engine.load.waiting == watched.engine.load.used_tokens == 0
 
 
 @every_engine
@@ -122,9 +122,9 @@ def test_requests_start_in_the_order_in_which_they_came(
 ) -> None:
     """Every rule here is first come, first served: nobody has its first token computed before who came earlier."""
     built = engine(name, **flags)
-    taken = [n for n, each in enumerate(asked) if built.submit(Request(n, *each)) is None]
+    accepted = [n for n, each in enumerate(asked) if built.submit(Request(n, *each)) is None]
     first_admitted = dict.fromkeys(number for step in run_out(built) for number in step.admitted)
-    assert list(first_admitted) == taken
+    assert list(first_admitted) == accepted
 
 
 @every_engine

@@ -2,7 +2,7 @@
 
 import pytest
 
-from midstream.lab.admission import Chunk, Refusal, Sglang, SglangSettings, Step
+from midstream.lab.admission import AdmissionRefusal, PrefillChunk, Sglang, SglangSettings, Step
 from support.driving import endings, evictions, request, run_out, submit, take, tokens
 
 
@@ -15,7 +15,7 @@ def test_a_candidate_is_charged_its_whole_limit() -> None:
     """In a pool of 100, prompts of 10 with max_tokens of 40 are charged 51 each: one fits, the second does not."""
     engine = sglang(100)
     submit(engine, request(0, 10, max_tokens=40), request(1, 10, max_tokens=40))
-    assert engine.step() == Step(prefill=(Chunk(0, 0, 10, 0),), emitted=(0,), admitted=(0,))
+    assert engine.step() == Step(prefill=(PrefillChunk(0, 0, 10, 0),), emitted=(0,), admitted=(0,))
 
 
 def test_a_lower_limit_admits_more() -> None:
@@ -66,7 +66,7 @@ def test_prefill_comes_before_decoding() -> None:
     take(engine, 1)
     submit(engine, request(1, 10, max_tokens=20))
     assert take(engine, 2) == [
-        Step(prefill=(Chunk(1, 0, 10, 0),), emitted=(1,), admitted=(1,)),
+        Step(prefill=(PrefillChunk(1, 0, 10, 0),), emitted=(1,), admitted=(1,)),
         Step(decode=(0, 1), decode_context=22, emitted=(0, 1)),
     ]
 
@@ -164,9 +164,9 @@ def test_a_long_prompt_is_prefilled_in_chunks_back_to_back() -> None:
     engine = sglang(1000, chunked_prefill_size=10)
     submit(engine, request(0, 25, max_tokens=20), request(1, 3, max_tokens=20))
     assert take(engine, 3) == [
-        Step(prefill=(Chunk(0, 0, 10, 0),), admitted=(0,)),
-        Step(prefill=(Chunk(0, 10, 10, 0),)),
-        Step(prefill=(Chunk(0, 20, 5, 0), Chunk(1, 0, 3, 0)), emitted=(0, 1), admitted=(1,)),
+        Step(prefill=(PrefillChunk(0, 0, 10, 0),), admitted=(0,)),
+        Step(prefill=(PrefillChunk(0, 10, 10, 0),)),
+        Step(prefill=(PrefillChunk(0, 20, 5, 0), PrefillChunk(1, 0, 3, 0)), emitted=(0, 1), admitted=(1,)),
     ]
 
 
@@ -175,7 +175,7 @@ def test_memory_is_taken_in_pages() -> None:
     engine = sglang(100, page_size=8)
     submit(engine, request(0, 10, max_tokens=20))
     take(engine, 1)
-    assert (engine.load.written, engine.load.taken, engine.load.capacity) == (10, 16, 96)
+    assert (engine.load.used_tokens, engine.load.reserved_tokens, engine.load.capacity) == (10, 16, 96)
 
 
 def test_a_full_queue_refuses_new_requests_and_fails_retracted_ones() -> None:
@@ -185,13 +185,13 @@ def test_a_full_queue_refuses_new_requests_and_fails_retracted_ones() -> None:
         submit(engine, request(number, 10, answer=30, max_tokens=19 + number))
         take(engine, 2)
     submit(engine, request(3, 10, max_tokens=40))
-    assert engine.submit(request(4, 10)) == Refusal(503, "the request queue is full")
+    assert engine.submit(request(4, 10)) == AdmissionRefusal(503, "the request queue is full")
     assert endings(run_out(engine)) == {0: "length", 1: "length", 2: "error", 3: "length"}
 
 
 def test_a_prompt_that_leaves_no_room_is_refused() -> None:
     """In a pool of 100 a prompt of 98 could not answer."""
-    assert sglang(100).submit(request(0, 98)) == Refusal(
+    assert sglang(100).submit(request(0, 98)) == AdmissionRefusal(
         400, "the prompt of 98 tokens leaves no room for an answer"
     )
 
@@ -205,4 +205,4 @@ def test_a_request_is_forgotten_when_its_client_is_gone() -> None:
     take(engine, 1)
     assert [engine.abort(number) for number in (0, 1, 2, 3)] == [True, True, True, False]
     assert run_out(engine) == []
-    assert engine.load.taken == 0
+    assert engine.load.reserved_tokens == 0

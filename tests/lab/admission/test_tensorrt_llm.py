@@ -1,6 +1,6 @@
 """TensorRT-LLM's two policies, one sentence at a time. A block holds four tokens."""
 
-from midstream.lab.admission import Chunk, Refusal, Step, TensorRtLlm, TensorRtLlmSettings
+from midstream.lab.admission import AdmissionRefusal, PrefillChunk, Step, TensorRtLlm, TensorRtLlmSettings
 from support.driving import endings, evictions, request, run_out, submit, take, tokens
 
 
@@ -16,7 +16,7 @@ def test_without_eviction_all_of_max_tokens_is_reserved() -> None:
     submit(engine, *(request(number, 8, max_tokens=12) for number in range(3)))
     (step,) = take(engine, 1)
     assert step.admitted == (0, 1)
-    assert (engine.load.written, engine.load.taken, engine.load.waiting) == (16, 40, 1)
+    assert (engine.load.used_tokens, engine.load.reserved_tokens, engine.load.waiting) == (16, 40, 1)
 
 
 def test_without_eviction_nobody_behind_a_head_that_does_not_fit_is_tried() -> None:
@@ -41,7 +41,7 @@ def test_without_a_limit_the_whole_sequence_length_is_reserved() -> None:
     engine = trtllm(14)
     submit(engine, request(0, 4, answer=2), request(1, 4, answer=2))
     (step,) = take(engine, 1)
-    assert (step.admitted, engine.load.taken) == ((0,), 56)
+    assert (step.admitted, engine.load.reserved_tokens) == ((0,), 56)
 
 
 def test_max_utilization_reserves_nothing() -> None:
@@ -85,7 +85,7 @@ def test_a_paused_request_computes_prompt_and_answer_again() -> None:
     """Its 5 tokens are prefill when it resumes, 4 of them for the second time."""
     engine = trtllm(2, max_utilization=True)
     submit(engine, request(0, 4, answer=2), request(1, 4, answer=3))
-    assert take(engine, 3)[-1] == Step(prefill=(Chunk(1, 0, 5, 4),), emitted=(1,), admitted=(1,))
+    assert take(engine, 3)[-1] == Step(prefill=(PrefillChunk(1, 0, 5, 4),), emitted=(1,), admitted=(1,))
 
 
 def test_a_step_computes_whole_prompts_up_to_its_token_limit() -> None:
@@ -93,8 +93,10 @@ def test_a_step_computes_whole_prompts_up_to_its_token_limit() -> None:
     engine = trtllm(100, max_num_tokens=10)
     submit(engine, request(0, 6, max_tokens=8), request(1, 6, max_tokens=8))
     assert take(engine, 2) == [
-        Step(prefill=(Chunk(0, 0, 6, 0),), emitted=(0,), admitted=(0,)),
-        Step(prefill=(Chunk(1, 0, 6, 0),), decode=(0,), decode_context=7, emitted=(0, 1), admitted=(1,)),
+        Step(prefill=(PrefillChunk(0, 0, 6, 0),), emitted=(0,), admitted=(0,)),
+        Step(
+            prefill=(PrefillChunk(1, 0, 6, 0),), decode=(0,), decode_context=7, emitted=(0, 1), admitted=(1,)
+        ),
     ]
 
 
@@ -109,8 +111,12 @@ def test_the_batch_size_bounds_how_many_run() -> None:
 def test_what_cannot_be_served_is_refused() -> None:
     """A prompt must leave room in the sequence, and fit into a step."""
     engine = trtllm(100, max_seq_len=50, max_num_tokens=40)
-    assert engine.submit(request(0, 50)) == Refusal(400, "the prompt must be shorter than max_seq_len (50)")
-    assert engine.submit(request(0, 41)) == Refusal(400, "the prompt must not exceed max_num_tokens (40)")
+    assert engine.submit(request(0, 50)) == AdmissionRefusal(
+        400, "the prompt must be shorter than max_seq_len (50)"
+    )
+    assert engine.submit(request(0, 41)) == AdmissionRefusal(
+        400, "the prompt must not exceed max_num_tokens (40)"
+    )
 
 
 def test_a_request_is_forgotten_when_its_client_is_gone() -> None:
@@ -119,4 +125,4 @@ def test_a_request_is_forgotten_when_its_client_is_gone() -> None:
     submit(engine, request(0, 8, max_tokens=12), request(1, 40, max_tokens=12))
     take(engine, 1)
     assert (engine.abort(1), engine.abort(0), engine.abort(0)) == (True, True, False)
-    assert (engine.step(), engine.load.taken) == (None, 0)
+    assert (engine.step(), engine.load.reserved_tokens) == (None, 0)

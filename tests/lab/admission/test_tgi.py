@@ -2,7 +2,7 @@
 
 import pytest
 
-from midstream.lab.admission import Chunk, Refusal, Step, Tgi, TgiSettings
+from midstream.lab.admission import AdmissionRefusal, PrefillChunk, Step, Tgi, TgiSettings
 from support.driving import endings, evictions, request, run_out, submit, take, tokens
 
 
@@ -19,7 +19,7 @@ def test_up_to_2_4_all_of_max_tokens_is_reserved() -> None:
     submit(engine, *(request(number, 10, max_tokens=41) for number in range(3)))
     (step,) = take(engine, 1)
     assert step.admitted == (0, 1)
-    assert (engine.load.written, engine.load.taken) == (20, 100)
+    assert (engine.load.used_tokens, engine.load.reserved_tokens) == (20, 100)
 
 
 def test_since_3_1_1_a_pass_reserves_no_more_than_1024() -> None:
@@ -46,7 +46,7 @@ def test_after_a_pass_an_answer_is_queued_again_at_the_tail() -> None:
     steps = run_out(engine)
     assert evictions(steps) == [(0,)]
     assert [step.admitted for step in steps if step.admitted] == [(0,), (1,), (0,)]
-    assert [step.prefill for step in steps if step.prefill][2] == (Chunk(0, 0, 14, 13),)
+    assert [step.prefill for step in steps if step.prefill][2] == (PrefillChunk(0, 0, 14, 13),)
     assert tokens(steps, 0) == 6
 
 
@@ -79,8 +79,8 @@ def test_with_chunking_prefill_and_decoding_share_a_pass() -> None:
     take(engine, 1)
     submit(engine, request(1, 10, max_tokens=50))
     assert take(engine, 2) == [
-        Step(prefill=(Chunk(1, 0, 7, 0),), decode=(0,), decode_context=5, emitted=(0,), admitted=(1,)),
-        Step(prefill=(Chunk(1, 7, 3, 0),), decode=(0,), decode_context=6, emitted=(0, 1)),
+        Step(prefill=(PrefillChunk(1, 0, 7, 0),), decode=(0,), decode_context=5, emitted=(0,), admitted=(1,)),
+        Step(prefill=(PrefillChunk(1, 7, 3, 0),), decode=(0,), decode_context=6, emitted=(0, 1)),
     ]
 
 
@@ -91,7 +91,7 @@ def test_without_chunking_those_who_run_stand_still_during_a_prefill() -> None:
     take(engine, 1)
     submit(engine, request(1, 10, max_tokens=50))
     assert take(engine, 2) == [
-        Step(prefill=(Chunk(1, 0, 10, 0),), emitted=(1,), admitted=(1,)),
+        Step(prefill=(PrefillChunk(1, 0, 10, 0),), emitted=(1,), admitted=(1,)),
         Step(decode=(0, 1), decode_context=16, emitted=(0, 1)),
     ]
 
@@ -111,18 +111,18 @@ def test_memory_is_taken_in_blocks() -> None:
     engine = tgi(160, block_size=16)
     submit(engine, request(0, 10, max_tokens=20))
     take(engine, 1)
-    assert engine.load.taken == 32
+    assert engine.load.reserved_tokens == 32
 
 
 def test_what_cannot_be_served_is_refused() -> None:
     """Limits are checked when a request comes, and so is how many are inside."""
     engine = tgi(100, pass_tokens=None, max_concurrent_requests=1)
-    assert engine.submit(request(0, 100)) == Refusal(422, "the prompt must not exceed 99 tokens")
-    assert engine.submit(request(0, 50, max_tokens=51)) == Refusal(
+    assert engine.submit(request(0, 100)) == AdmissionRefusal(422, "the prompt must not exceed 99 tokens")
+    assert engine.submit(request(0, 50, max_tokens=51)) == AdmissionRefusal(
         422, "prompt and max_tokens together must not exceed 100 tokens"
     )
     submit(engine, request(0, 50, max_tokens=50))
-    assert engine.submit(request(1, 1, max_tokens=1)) == Refusal(429, "Model is overloaded")
+    assert engine.submit(request(1, 1, max_tokens=1)) == AdmissionRefusal(429, "Model is overloaded")
 
 
 def test_a_request_is_forgotten_when_its_client_is_gone() -> None:
@@ -131,7 +131,7 @@ def test_a_request_is_forgotten_when_its_client_is_gone() -> None:
     submit(engine, request(0, 10, max_tokens=50), request(1, 10, max_tokens=60))
     take(engine, 1)
     assert (engine.abort(0), engine.abort(1), engine.abort(1)) == (True, True, False)
-    assert (engine.step(), engine.load.taken) == (None, 0)
+    assert (engine.step(), engine.load.reserved_tokens) == (None, 0)
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

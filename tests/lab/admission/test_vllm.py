@@ -2,7 +2,7 @@
 
 import pytest
 
-from midstream.lab.admission import Chunk, Ended, Refusal, Step, Vllm, VllmSettings
+from midstream.lab.admission import AdmissionRefusal, Ended, PrefillChunk, Step, Vllm, VllmSettings
 from support.driving import endings, evictions, request, run_out, submit, take, tokens
 
 
@@ -17,7 +17,7 @@ def test_nothing_is_reserved_for_answers() -> None:
     engine = vllm(3)
     submit(engine, *(request(number, 4) for number in range(4)))
     assert engine.step() == Step(
-        prefill=(Chunk(0, 0, 4, 0), Chunk(1, 0, 4, 0), Chunk(2, 0, 4, 0)),
+        prefill=(PrefillChunk(0, 0, 4, 0), PrefillChunk(1, 0, 4, 0), PrefillChunk(2, 0, 4, 0)),
         emitted=(0, 1, 2),
         admitted=(0, 1, 2),
     )
@@ -44,9 +44,9 @@ def test_the_whole_prompt_must_fit_not_just_its_first_chunk() -> None:
     )
     for engine in (held_back, let_in):
         submit(engine, request(0, 8), request(1, 12))
-    assert held_back.step() == Step(prefill=(Chunk(0, 0, 8, 0),), emitted=(0,), admitted=(0,))
+    assert held_back.step() == Step(prefill=(PrefillChunk(0, 0, 8, 0),), emitted=(0,), admitted=(0,))
     assert let_in.step() == Step(
-        prefill=(Chunk(0, 0, 8, 0), Chunk(1, 0, 4, 0)), emitted=(0,), admitted=(0, 1)
+        prefill=(PrefillChunk(0, 0, 8, 0), PrefillChunk(1, 0, 4, 0)), emitted=(0,), admitted=(0, 1)
     )
 
 
@@ -55,9 +55,9 @@ def test_a_long_prompt_is_computed_in_chunks_of_what_the_budget_leaves() -> None
     engine = vllm(10, max_num_batched_tokens=4)
     submit(engine, request(0, 10))
     assert take(engine, 3) == [
-        Step(prefill=(Chunk(0, 0, 4, 0),), admitted=(0,)),
-        Step(prefill=(Chunk(0, 4, 4, 0),)),
-        Step(prefill=(Chunk(0, 8, 2, 0),), emitted=(0,)),
+        Step(prefill=(PrefillChunk(0, 0, 4, 0),), admitted=(0,)),
+        Step(prefill=(PrefillChunk(0, 4, 4, 0),)),
+        Step(prefill=(PrefillChunk(0, 8, 2, 0),), emitted=(0,)),
     ]
 
 
@@ -68,7 +68,7 @@ def test_decoding_comes_before_prefill_in_the_budget() -> None:
     take(engine, 1)
     submit(engine, request(1, 8))
     assert engine.step() == Step(
-        prefill=(Chunk(1, 0, 3, 0),), decode=(0,), decode_context=5, emitted=(0,), admitted=(1,)
+        prefill=(PrefillChunk(1, 0, 3, 0),), decode=(0,), decode_context=5, emitted=(0,), admitted=(1,)
     )
 
 
@@ -86,7 +86,7 @@ def test_one_prompt_takes_no_more_of_a_step_than_the_threshold() -> None:
     engine = vllm(10, max_num_batched_tokens=8, long_prefill_token_threshold=3)
     submit(engine, request(0, 8), request(1, 8))
     (step,) = take(engine, 1)
-    assert step.prefill == (Chunk(0, 0, 3, 0), Chunk(1, 0, 3, 0))
+    assert step.prefill == (PrefillChunk(0, 0, 3, 0), PrefillChunk(1, 0, 3, 0))
 
 
 @pytest.mark.parametrize("flag", ["max_num_seqs", "max_num_active_seqs"])
@@ -160,7 +160,7 @@ def test_a_resumed_request_computes_prompt_and_answer_again() -> None:
     engine = vllm(2, enable_prefix_caching=False)
     submit(engine, request(0, 4, answer=2), request(1, 4, answer=2))
     assert take(engine, 3)[-1] == Step(
-        prefill=(Chunk(1, 0, 5, 4),), emitted=(1,), ended=(Ended(1, "stop"),), admitted=(1,)
+        prefill=(PrefillChunk(1, 0, 5, 4),), emitted=(1,), ended=(Ended(1, "stop"),), admitted=(1,)
     )
 
 
@@ -170,7 +170,7 @@ def test_a_resumed_request_finds_the_blocks_that_nobody_took() -> None:
     submit(engine, request(0, 8, answer=2), request(1, 8, answer=2))
     steps = take(engine, 3)
     assert steps[1].evicted == (1,)
-    assert steps[2].prefill == (Chunk(1, 4, 5, 4),)
+    assert steps[2].prefill == (PrefillChunk(1, 4, 5, 4),)
 
 
 def test_async_scheduling_delivers_one_more_token_after_the_eviction() -> None:
@@ -223,7 +223,7 @@ def test_a_request_is_forgotten_when_its_client_is_gone() -> None:
     take(engine, 1)
     assert engine.abort(0)
     assert not engine.abort(0)
-    assert engine.step() == Step(prefill=(Chunk(1, 0, 5, 0),), emitted=(1,), admitted=(1,))
+    assert engine.step() == Step(prefill=(PrefillChunk(1, 0, 5, 0),), emitted=(1,), admitted=(1,))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -239,11 +239,11 @@ def test_an_aborted_request_emits_nothing_more(asynchronous: bool) -> None:
 def test_what_cannot_be_served_is_refused() -> None:
     """A prompt as long as the model, and a request too many in the queue, are told so with their status."""
     engine = vllm(2, max_num_queued_reqs=1)
-    assert engine.submit(request(0, 8)) == Refusal(
+    assert engine.submit(request(0, 8)) == AdmissionRefusal(
         400, "the prompt must be shorter than the 8 tokens of the model"
     )
     submit(engine, request(1, 4))
-    assert engine.submit(request(2, 4)) == Refusal(503, "1 requests are waiting already")
+    assert engine.submit(request(2, 4)) == AdmissionRefusal(503, "1 requests are waiting already")
 
 
 def test_an_id_in_use_is_a_mistake_of_the_driver() -> None:

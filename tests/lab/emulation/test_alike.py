@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.lab.admission import ENGINES, Request, engine
-from midstream.lab.drive import Drive, Heard, Turn
-from midstream.lab.emulation.room import MOST_TURNS, Room
+from midstream.lab.drive import ClientEvent, Drive, Turn
+from midstream.lab.emulation.runner import MOST_TURNS, EngineRunner
 from midstream.lab.hardware import HardwareProfile
 from midstream.lab.results import RunResult
 from midstream.lab.simulator import simulate
-from midstream.lab.workload import Call, Workload
+from midstream.lab.workload import Workload, WorkloadCall
 
 HARDWARE = HardwareProfile("small", 0.5, 0.125, 0.001, 0.03125, latency_s=0.25, front_end_s=0.125)
 
@@ -53,11 +53,11 @@ class Clients:
     evictions: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     ended: dict[int, str] = field(default_factory=dict)
 
-    def heard(self, heard: Heard) -> None:
-        if heard.refusal is not None:
-            self.ended[heard.request.id] = "refused"
-        elif heard.hung_up and heard.was_here:
-            self.ended[heard.request.id] = "left"
+    def client_event(self, client_event: ClientEvent) -> None:
+        if client_event.refusal is not None:
+            self.ended[client_event.request.id] = "refused"
+        elif client_event.hung_up and client_event.was_active:
+            self.ended[client_event.request.id] = "left"
 
     def began(self, turn: Turn) -> None:
         for number in turn.step.admitted:
@@ -76,7 +76,7 @@ def workload(script: list[tuple[float, int, int, int | None, int | None]]) -> Wo
     """Return the calls in the order of their times."""
     return Workload(
         tuple(
-            Call(
+            WorkloadCall(
                 Request(number, prompt, answer, limit), at_s, None if patience is None else patience / 2 + 0.1
             )
             for number, (at_s, prompt, answer, limit, patience) in enumerate(
@@ -89,7 +89,7 @@ def workload(script: list[tuple[float, int, int, int | None, int | None]]) -> Wo
 def emulated(name: str, load: Workload, chance: random.Random) -> Clients:
     """Play the calls in a room that is woken when somebody acts, and at any other time."""
     clients = Clients()
-    room = Room(Drive(engine(name, **SMALL[name]), HARDWARE), clients)
+    room = EngineRunner(Drive(engine(name, **SMALL[name]), HARDWARE), clients)
     acts = [(call.at_s, 0, call.request) for call in load.calls]
     acts += [
         (call.at_s + call.patience_s, 1, call.request) for call in load.calls if call.patience_s is not None
@@ -135,7 +135,7 @@ def test_the_same_script_is_played_alike(
 def test_a_clock_that_comes_very_late_is_set_forward() -> None:
     """After a hundred steps that were made up for, what is left of the delay is let go."""
     clients = Clients()
-    room = Room(Drive(engine("vllm"), HARDWARE), clients)
+    room = EngineRunner(Drive(engine("vllm"), HARDWARE), clients)
     room.ask(Request(0, 10, 1000), 0.0)
     assert room.wake(1e6) == 1e6
     assert len(clients.times_s[0]) == MOST_TURNS - 1
@@ -145,7 +145,7 @@ def test_a_clock_that_comes_very_late_is_set_forward() -> None:
 
 def test_a_room_with_nobody_in_it_waits_for_its_clients() -> None:
     """There is nothing to be woken for."""
-    room = Room(Drive(engine("vllm"), HARDWARE), Clients())
+    room = EngineRunner(Drive(engine("vllm"), HARDWARE), Clients())
     assert room.wake(100.0) is None
     room.ask(Request(0, 10, 1), 100.0)
     assert room.wake(100.0) == 100.375
@@ -157,5 +157,5 @@ def test_the_choices_of_one_call_pass_the_front_end_together() -> None:
     for number, choice in enumerate((0, 1, 2, 0)):
         drive.ask(Request(number, 10, 1), 100.0, choice=choice)
     assert drive.next_s == 100.375
-    assert [heard.request.id for heard in drive.hear(100.375)] == [0, 1, 2]
+    assert [client_event.request.id for client_event in drive.deliver(100.375)] == [0, 1, 2]
     assert drive.next_s == 100.5

@@ -10,7 +10,7 @@ import pytest
 
 from midstream.lab.admission import Request, Vllm, VllmSettings
 from midstream.lab.drive import Drive
-from midstream.lab.emulation.meter import Life
+from midstream.lab.emulation.meter import RequestState
 from midstream.lab.emulation.meter_vllm import VllmMeter
 from midstream.lab.hardware import HardwareProfile
 from midstream.sources.server import ServerView, view_of
@@ -107,7 +107,7 @@ def test_vllm_counts_a_preemption_when_the_stream_goes_on() -> None:
     drive = Drive(Vllm(VllmSettings(num_gpu_blocks=4, block_size=4)), QUICK)
     for patient in (True, False):
         meter = VllmMeter("m", VllmSettings())
-        life = Life(Request(0, 10, 10), 0.0)
+        life = RequestState(Request(0, 10, 10), 0.0)
         life.said(1.0)
         meter.said(life)
         meter.evicted(life)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.wire import Script, WireServer
 from openai import OpenAI
 
 from midstream import Freeze, monitor
-from midstream.lab.wire import Script, WireServer
 from midstream.monitoring.alerts import Tuning, build
 from midstream.monitoring.alerts.render import as_yaml, prometheus
 from midstream.setup import Setup

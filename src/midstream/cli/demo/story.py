@@ -11,7 +11,7 @@ from midstream.lab.admission import Request, engine
 from midstream.lab.emulation import Emulated
 from midstream.lab.hardware import PROFILES
 from midstream.lab.simulator import simulate
-from midstream.lab.workload import Call, Workload
+from midstream.lab.workload import Workload, WorkloadCall
 
 ENGINE = "vllm"
 HARDWARE = PROFILES["vllm-cpu"]
@@ -60,7 +60,7 @@ class Act:
     def lasts_s(self) -> float:
         """How long it will take, simulated; a tenth is added for what the machine adds."""
         calls = (
-            Call(Request(index, PROMPT_TOKENS, tokens, LIMIT), index * STAGGER_S)
+            WorkloadCall(Request(index, PROMPT_TOKENS, tokens, LIMIT), index * STAGGER_S)
             for index, tokens in enumerate(ANSWERS)
         )
         return (

@@ -11,7 +11,16 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
-from midstream.lab.admission._types import Chunk, Ended, Engine, Load, Reason, Refusal, Request, Step
+from midstream.lab.admission._types import (
+    AdmissionRefusal,
+    AdmissionRule,
+    Ended,
+    EngineLoad,
+    PrefillChunk,
+    Reason,
+    Request,
+    Step,
+)
 from midstream.lab.admission.llamacpp import LlamaCpp
 from midstream.lab.admission.settings import (
     LlamaCppSettings,
@@ -28,15 +37,15 @@ from midstream.lab.admission.vllm import Vllm
 __all__ = [
     "ALIASES",
     "ENGINES",
-    "Chunk",
+    "AdmissionRefusal",
+    "AdmissionRule",
     "Ended",
-    "Engine",
     "EngineKind",
+    "EngineLoad",
     "LlamaCpp",
     "LlamaCppSettings",
-    "Load",
+    "PrefillChunk",
     "Reason",
-    "Refusal",
     "Request",
     "Sglang",
     "SglangSettings",
@@ -57,7 +66,7 @@ class EngineKind:
     """An engine by name: what it can be told, how it is built, and its rule in a line."""
 
     settings: type[Any]
-    build: Callable[[Any], Engine]
+    build: Callable[[Any], AdmissionRule]
     rule: str
 
     @property
@@ -114,7 +123,7 @@ def engine_name(name: str) -> str:
     return known
 
 
-def engine(name: str, **flags: Any) -> Engine:
+def engine(name: str, **flags: Any) -> AdmissionRule:
     """Build an engine from its name and its own flags; raises ValueError for what it does not take."""
     name = engine_name(name)
     kind = ENGINES[name]

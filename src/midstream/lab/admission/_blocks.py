@@ -25,13 +25,13 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """Hand out blocks, the longest free first."""
-        taken = []
+        allotted = []
         for _ in range(count):
             block, content = self._free.popitem(last=False)
             if content is not None:
                 self._forget(content, block)
-            taken.append(block)
-        return taken
+            allotted.append(block)
+        return allotted
 
     def give_back(self, blocks: list[int], *, owner: int = 0, full: int = 0) -> None:
         """Free a request's blocks, last first so that its beginning survives longest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
 
-from midstream.lab.admission._types import Chunk, Ended, Load, Reason, Request
+from midstream.lab.admission._types import Ended, EngineLoad, PrefillChunk, Reason, Request
 
 
 class Sequence:
@@ -52,19 +52,19 @@ class Sequence:
         """Tokens that exist: prompt, output, and those that a step in flight will add."""
         return self.prompt + self.output + self.pending
 
-    def compute(self, tokens: int) -> Chunk:
+    def compute(self, tokens: int) -> PrefillChunk:
         """Compute that many tokens more, and say which."""
         start = self.computed
         self.computed = start + tokens
-        return Chunk(self.id, start, tokens, max(0, min(self.computed, self.reached) - start))
+        return PrefillChunk(self.id, start, tokens, max(0, min(self.computed, self.reached) - start))
 
-    def say(self, tokens: int = 1) -> bool:
+    def emit(self, tokens: int = 1) -> bool:
         """Put out tokens; True if the answer ends with them."""
         self.output += tokens
         self.done = self.output >= self.limit
         return self.done
 
-    def lose(self) -> None:
+    def preempt(self) -> None:
         """Forget everything computed; prompt and output stay."""
         self.reached = self.computed
         self.computed = 0
@@ -98,7 +98,7 @@ def until_full(computed: Many[int], block: int, free: int) -> int:
     return rounds * block + first_needs[rest] - 1
 
 
-def load_of(running: Iterable[Sequence], waiting: int, *, taken: int, capacity: int) -> Load:
+def load_of(running: Iterable[Sequence], waiting: int, *, reserved_tokens: int, capacity: int) -> EngineLoad:
     """Count what the running requests hold."""
-    written = [sequence.computed for sequence in running]
-    return Load(len(written), waiting, sum(written), taken, capacity)
+    used_tokens = [sequence.computed for sequence in running]
+    return EngineLoad(len(used_tokens), waiting, sum(used_tokens), reserved_tokens, capacity)

@@ -32,7 +32,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AdmissionRefusal:
     """A request that the engine does not take, with the HTTP status it answers instead."""
 
     status: int
@@ -40,7 +40,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class PrefillChunk:
     """Part of a prompt that one step computes: `tokens` of them from position `start` on.
 
     For a request that comes back after an eviction, its own output is part of the prompt; `redone` says how
@@ -71,7 +71,7 @@ class Step:
     number of tokens of context that the decoding requests read, all together.
     """
 
-    prefill: tuple[Chunk, ...] = ()
+    prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[int, ...] = ()
     decode_context: int = 0
     emitted: tuple[int, ...] = ()
@@ -81,27 +81,27 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class EngineLoad:
     """How full an engine is. Memory is counted in tokens of KV cache.
 
-    `written` is memory that holds computed tokens; `taken` is what nobody else can have, reservations and the
-    unused ends of blocks included.
+    `used_tokens` hold computed keys and values; `reserved_tokens` are what no other request can use: reservations
+    and the unused ends of blocks included.
     """
 
     running: int
     waiting: int
-    written: int
-    taken: int
+    used_tokens: int
+    reserved_tokens: int
     capacity: int
 
 
-class Engine(Protocol):
+class AdmissionRule(Protocol):
     """One engine's admission rule. It holds no clock: a step is done when its driver asks for the next.
 
     Whatever is submitted or aborted between two calls of `step` is seen by the second.
     """
 
-    def submit(self, request: Request) -> Refusal | None:
+    def submit(self, request: Request) -> AdmissionRefusal | None:
         """Queue a request, or say why not. Its id must not be in use."""
 
     def abort(self, request_id: int) -> bool:
@@ -121,5 +121,5 @@ class Engine(Protocol):
         """Make the step just made `steps` times more; not more often than `quiet_steps` says."""
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """How full the engine is now."""

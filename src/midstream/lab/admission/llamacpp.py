@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end
-from midstream.lab.admission._types import Chunk, Ended, Load, Refusal, Request, Step
+from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
 from midstream.lab.admission.settings import LlamaCppSettings
 
 
@@ -26,11 +26,13 @@ class LlamaCpp:
         self._here: dict[int, Sequence] = {}
         self._quiet = False
 
-    def submit(self, request: Request) -> Refusal | None:
+    def submit(self, request: Request) -> AdmissionRefusal | None:
         """Queue a request until a slot is free; refuse it if the prompt fills a slot."""
         room = self._slot - request.prompt_tokens
         if room < 1:
-            return Refusal(400, f"the request exceeds the available context size of {self._slot} tokens")
+            return AdmissionRefusal(
+                400, f"the request exceeds the available context size of {self._slot} tokens"
+            )
         if request.id in self._here:
             raise ValueError(f"request {request.id} is here already; ids must differ")
         sequence = self._here[request.id] = Sequence(request, cap_of(request, room))
@@ -72,28 +74,30 @@ class LlamaCpp:
         return self._compute(decoding, parts, admitted)
 
     def quiet_steps(self) -> int:
-        """See Engine."""
+        """See AdmissionRule."""
         if not self._quiet:
             return 0
         free = self._set.ctx_size - sum(sequence.computed for sequence in self._running)
         return min(until_an_end(self._running), free // len(self._running))
 
     def repeat(self, steps: int) -> None:
-        """See Engine."""
+        """See AdmissionRule."""
         for sequence in self._running:
             sequence.output += steps
             sequence.computed += steps
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """Only what is written counts as taken."""
-        written = sum(sequence.computed for sequence in self._running)
-        return load_of(self._running, len(self._waiting), taken=written, capacity=self._set.ctx_size)
+        used_tokens = sum(sequence.computed for sequence in self._running)
+        return load_of(
+            self._running, len(self._waiting), reserved_tokens=used_tokens, capacity=self._set.ctx_size
+        )
 
     def _compute(
         self, decoding: list[Sequence], parts: list[tuple[Sequence, int]], admitted: list[int]
     ) -> Step:
-        prefill: list[Chunk] = []
+        prefill: list[PrefillChunk] = []
         emitting = list(decoding)
         ended: list[Ended] = []
         context = 0
@@ -105,7 +109,7 @@ class LlamaCpp:
             if sequence.computed == sequence.prompt:
                 emitting.append(sequence)
         for sequence in emitting:
-            if sequence.say():
+            if sequence.emit():
                 ended.append(sequence.ended())
                 del self._here[sequence.id]
         if ended:

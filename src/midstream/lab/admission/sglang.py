@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from midstream.lab.admission._prefill import CLIP_MAX_NEW_TOKENS, PrefillAdder
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end, until_full
-from midstream.lab.admission._types import Chunk, Ended, Load, Refusal, Request, Step
+from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
 from midstream.lab.admission.settings import SglangSettings
 
 INIT_RATIO = 0.7
@@ -52,16 +52,18 @@ class Sglang:
         decay = (self._initial - self._floor) / RATIO_DECAY_STEPS
         return max(self._base - decay * self._clean_steps, self._floor)
 
-    def submit(self, request: Request) -> Refusal | None:
+    def submit(self, request: Request) -> AdmissionRefusal | None:
         """Queue a request; refuse it if the prompt is too long, or if the queue is full."""
         # `max_req_len` of the model worker, then `init_req_max_new_tokens` of the scheduler.
         longest = min(self._set.context_length or self._pool, self._pool) - 1
         pages = -(-request.prompt_tokens // self._page) * self._page
         room = min(longest - request.prompt_tokens - 1, self._pool - pages - self._page - 1)
         if room < 1:
-            return Refusal(400, f"the prompt of {request.prompt_tokens} tokens leaves no room for an answer")
+            return AdmissionRefusal(
+                400, f"the prompt of {request.prompt_tokens} tokens leaves no room for an answer"
+            )
         if self._queue_is_full():
-            return Refusal(503, "the request queue is full")
+            return AdmissionRefusal(503, "the request queue is full")
         if request.id in self._here:
             raise ValueError(f"request {request.id} is here already; ids must differ")
         sequence = self._here[request.id] = Sequence(request, min(cap_of(request, _OMITTED), room))
@@ -93,25 +95,25 @@ class Sglang:
         return self._decode()
 
     def quiet_steps(self) -> int:
-        """See Engine. Once the batch is full nobody is admitted until it shrinks."""
+        """See AdmissionRule. Once the batch is full nobody is admitted until it shrinks."""
         if not self._quiet:
             return 0
         computed = [sequence.computed for sequence in self._running]
         return min(until_an_end(self._running), until_full(computed, self._page, self._free() // self._page))
 
     def repeat(self, steps: int) -> None:
-        """See Engine."""
+        """See AdmissionRule."""
         self._clean_steps += steps
         for sequence in self._running:
             sequence.output += steps
             sequence.computed += steps
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """Pages held count as taken; what the ratio reserves is an estimate and does not."""
         inside = [s for s in (*self._running, *self._prefilled, *self._partial()) if not s.done]
-        taken = self._pool - self._free()
-        return load_of(inside, len(self._waiting), taken=taken, capacity=self._pool)
+        reserved_tokens = self._pool - self._free()
+        return load_of(inside, len(self._waiting), reserved_tokens=reserved_tokens, capacity=self._pool)
 
     def _partial(self) -> list[Sequence]:
         return [] if self._chunked is None or self._chunked in self._prefilled else [self._chunked]
@@ -168,7 +170,7 @@ class Sglang:
         return [sequence.id for sequence in admitted]
 
     def _prefill(self, admitted: list[int]) -> Step:
-        chunks: list[Chunk] = []
+        chunks: list[PrefillChunk] = []
         emitted: list[int] = []
         ended: list[Ended] = []
         for sequence in self._prefilled:
@@ -176,7 +178,7 @@ class Sglang:
             chunks.append(sequence.compute(tokens))
             if sequence is not self._chunked:
                 emitted.append(sequence.id)
-                if sequence.say():
+                if sequence.emit():
                     ended.append(self._leave(sequence))
         return Step(
             prefill=tuple(chunks), emitted=tuple(emitted), ended=tuple(ended), admitted=tuple(admitted)
@@ -208,7 +210,7 @@ class Sglang:
         for sequence in self._running:
             sequence.computed += 1
             context += sequence.computed
-            if sequence.say():
+            if sequence.emit():
                 ended.append(self._leave(sequence))
         decode = tuple(sequence.id for sequence in self._running)
         self._quiet = not ended and not retracted and (self._full or not self._waiting)
@@ -231,7 +233,7 @@ class Sglang:
         self._running = order
         while len(self._running) > 1 and (not retracted or self._needed() > self._free()):
             victim = self._running.pop()
-            victim.lose()
+            victim.preempt()
             retracted.append(victim)
         output = sum(sequence.output for sequence in self._running)
         asked = sum(sequence.cap for sequence in self._running)

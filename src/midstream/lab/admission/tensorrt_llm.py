@@ -9,7 +9,7 @@ tokens, and prefixes that prompts share.
 from __future__ import annotations
 
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end, until_full
-from midstream.lab.admission._types import Chunk, Ended, Load, Refusal, Request, Step
+from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
 from midstream.lab.admission.settings import TensorRtLlmSettings
 
 
@@ -29,16 +29,18 @@ class TensorRtLlm:
         self._here: dict[int, Sequence] = {}
         self._quiet = False
 
-    def submit(self, request: Request) -> Refusal | None:
+    def submit(self, request: Request) -> AdmissionRefusal | None:
         """Queue a request; refuse it if the prompt exceeds what a sequence or a step can hold.
 
         The answer may take what the sequence length leaves, and without max_tokens all of that is reserved.
         """
         room = self._longest - request.prompt_tokens
         if room < 1:
-            return Refusal(400, f"the prompt must be shorter than max_seq_len ({self._longest})")
+            return AdmissionRefusal(400, f"the prompt must be shorter than max_seq_len ({self._longest})")
         if request.prompt_tokens > self._set.max_num_tokens:
-            return Refusal(400, f"the prompt must not exceed max_num_tokens ({self._set.max_num_tokens})")
+            return AdmissionRefusal(
+                400, f"the prompt must not exceed max_num_tokens ({self._set.max_num_tokens})"
+            )
         if request.id in self._here:
             raise ValueError(f"request {request.id} is here already; ids must differ")
         # Behind a head that does not fit, one more request changes nothing.
@@ -65,12 +67,12 @@ class TensorRtLlm:
         choose = self._choose_overcommitting if self._overcommits else self._choose_reserving
         chosen, paused = choose()
         for sequence in paused:
-            sequence.lose()
+            sequence.preempt()
             self._started.remove(sequence)
         return self._compute(chosen, paused)
 
     def quiet_steps(self) -> int:
-        """See Engine. Who does not fit now fits less and less while the others decode."""
+        """See AdmissionRule. Who does not fit now fits less and less while the others decode."""
         if not self._quiet:
             return 0
         quiet = until_an_end(self._started)
@@ -80,18 +82,18 @@ class TensorRtLlm:
         return quiet
 
     def repeat(self, steps: int) -> None:
-        """See Engine."""
+        """See AdmissionRule."""
         for sequence in self._started:
             sequence.output += steps
             sequence.computed += steps
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """What the reserving policy reserves counts as taken; the other takes only the blocks in use."""
         blocks = sum(map(self._held if self._overcommits else self._to_completion, self._started))
         waiting = len(self._active) - len(self._started)
         return load_of(
-            self._started, waiting, taken=blocks * self._block, capacity=self._blocks * self._block
+            self._started, waiting, reserved_tokens=blocks * self._block, capacity=self._blocks * self._block
         )
 
     def _running_now(self) -> list[Sequence]:
@@ -154,7 +156,7 @@ class TensorRtLlm:
     def _compute(self, chosen: list[Sequence], paused: list[Sequence]) -> Step:
         """Fill the step with whole prompts and single tokens, in order, until the token limit is hit."""
         budget, places = self._set.max_num_tokens, self._set.max_batch_size
-        prefill: list[Chunk] = []
+        prefill: list[PrefillChunk] = []
         decode: list[int] = []
         emitted: list[int] = []
         ended: list[Ended] = []
@@ -175,7 +177,7 @@ class TensorRtLlm:
                 prefill.append(sequence.compute(tokens))
                 admitted.append(sequence.id)
             emitted.append(sequence.id)
-            if sequence.say():
+            if sequence.emit():
                 ended.append(sequence.ended())
                 del self._here[sequence.id]
                 self._active.remove(sequence)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from midstream.lab.admission._sequence import Sequence, load_of
-from midstream.lab.admission._types import Chunk, Ended, Load, Refusal, Request, Step
+from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
 from midstream.lab.admission.settings import TgiSettings
 
 PASS_TOKENS = 1024
@@ -40,16 +40,20 @@ class Tgi:
         self._decode_is_due = False
         self._quiet = 0
 
-    def submit(self, request: Request) -> Refusal | None:
+    def submit(self, request: Request) -> AdmissionRefusal | None:
         """Queue a request; refuse it if it could exceed a limit, or if there are too many."""
         if len(self._here) >= self._set.max_concurrent_requests:
-            return Refusal(429, "Model is overloaded")
+            return AdmissionRefusal(429, "Model is overloaded")
         room = self._total - request.prompt_tokens
         wanted = room if request.max_tokens is None else request.max_tokens
         if room < 1 or request.prompt_tokens > self._input:
-            return Refusal(422, f"the prompt must not exceed {min(self._input, self._total - 1)} tokens")
+            return AdmissionRefusal(
+                422, f"the prompt must not exceed {min(self._input, self._total - 1)} tokens"
+            )
         if self._pass_of(wanted) > room:
-            return Refusal(422, f"prompt and max_tokens together must not exceed {self._total} tokens")
+            return AdmissionRefusal(
+                422, f"prompt and max_tokens together must not exceed {self._total} tokens"
+            )
         if request.id in self._here:
             raise ValueError(f"request {request.id} is here already; ids must differ")
         sequence = self._here[request.id] = Sequence(request, self._cap(request.prompt_tokens, wanted, room))
@@ -86,11 +90,11 @@ class Tgi:
         return self._compute(batch, admitted)
 
     def quiet_steps(self) -> int:
-        """See Engine. Who waits goes on waiting until memory is freed, or a prefill is overdue."""
+        """See AdmissionRule. Who waits goes on waiting until memory is freed, or a prefill is overdue."""
         return self._quiet
 
     def repeat(self, steps: int) -> None:
-        """See Engine."""
+        """See AdmissionRule."""
         self._since_prefill += steps
         self._quiet -= steps
         for sequence in self._running:
@@ -98,11 +102,13 @@ class Tgi:
             sequence.computed += steps
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """Reservations count as taken; the block that the allocator keeps is not part of the capacity."""
         block = self._set.block_size
-        taken = (self._blocks - self._free) * block
-        return load_of(self._running, len(self._waiting), taken=taken, capacity=self._blocks * block)
+        reserved_tokens = (self._blocks - self._free) * block
+        return load_of(
+            self._running, len(self._waiting), reserved_tokens=reserved_tokens, capacity=self._blocks * block
+        )
 
     def _cap(self, prompt: int, wanted: int, room: int) -> int:
         """Return the output with which the last pass ends; whole passes may overshoot max_tokens."""
@@ -127,15 +133,15 @@ class Tgi:
                 least = int(len(self._running) * self._set.waiting_served_ratio)
             if self._set.max_batch_size is not None:
                 most = self._set.max_batch_size - len(self._running)
-        taken: list[Sequence] = []
+        selected: list[Sequence] = []
         if len(self._waiting) >= least:
-            while self._waiting and len(taken) < most:
+            while self._waiting and len(selected) < most:
                 sequence = self._waiting[0]
                 answer = self._pass_of(sequence.cap - sequence.output)
                 blocks = -(-(sequence.known + answer - 1) // self._set.block_size)
                 # The launcher sees to it that a prompt alone is within the budget; here it may always go
                 # alone.
-                fits = budget > 0 if chunking else sequence.known <= budget or not (taken or self._running)
+                fits = budget > 0 if chunking else sequence.known <= budget or not (selected or self._running)
                 if blocks > self._free or not fits:
                     break
                 self._waiting.popleft()
@@ -143,18 +149,18 @@ class Tgi:
                 self._held[sequence.id] = blocks
                 self._until[sequence.id] = sequence.output + answer
                 budget -= sequence.known
-                taken.append(sequence)
-        if len(taken) < least:
-            while taken:
-                sequence = taken.pop()
+                selected.append(sequence)
+        if len(selected) < least:
+            while selected:
+                sequence = selected.pop()
                 self._free += self._held.pop(sequence.id)
                 self._waiting.appendleft(sequence)
-        self._running += taken
-        return taken
+        self._running += selected
+        return selected
 
     def _compute(self, batch: list[Sequence], admitted: list[Sequence]) -> Step:
         budget = self._set.max_batch_prefill_tokens - sum(s.known - s.computed == 1 for s in batch)
-        prefill: list[Chunk] = []
+        prefill: list[PrefillChunk] = []
         decode: list[int] = []
         emitted: list[int] = []
         ended: list[Ended] = []
@@ -173,12 +179,12 @@ class Tgi:
                 if tokens < missing:
                     continue
             emitted.append(sequence.id)
-            if sequence.say():
+            if sequence.emit():
                 self._leave(sequence)
                 ended.append(sequence.ended())
             elif sequence.output == self._until[sequence.id]:
                 self._free += self._held.pop(sequence.id)
-                sequence.lose()
+                sequence.preempt()
                 again.append(sequence)
         if ended or again:
             self._running = [s for s in self._running if not s.done and s not in again]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from midstream.lab.admission._blocks import BlockPool
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end, until_full
-from midstream.lab.admission._types import Chunk, Ended, Load, Refusal, Request, Step
+from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
 from midstream.lab.admission.settings import VllmSettings
 
 
@@ -22,7 +22,7 @@ class _Plan:
 
     rows: list[Sequence] = field(default_factory=list)
     samples: list[bool] = field(default_factory=list)
-    prefill: list[Chunk] = field(default_factory=list)
+    prefill: list[PrefillChunk] = field(default_factory=list)
     decode: list[int] = field(default_factory=list)
     context: int = 0
     admitted: list[int] = field(default_factory=list)
@@ -59,14 +59,16 @@ class Vllm:
         """Who was preempted since the last step was handed out."""
         self._quiet = False
 
-    def submit(self, request: Request) -> Refusal | None:
+    def submit(self, request: Request) -> AdmissionRefusal | None:
         """Queue a request; refuse it if the prompt leaves no room for an answer, or if the queue is full."""
         room = self._model_len - request.prompt_tokens
         if room < 1:
-            return Refusal(400, f"the prompt must be shorter than the {self._model_len} tokens of the model")
+            return AdmissionRefusal(
+                400, f"the prompt must be shorter than the {self._model_len} tokens of the model"
+            )
         most = self._set.max_num_queued_reqs
         if most is not None and len(self._waiting) >= most:
-            return Refusal(503, f"{most} requests are waiting already")
+            return AdmissionRefusal(503, f"{most} requests are waiting already")
         if request.id in self._here:
             raise ValueError(f"request {request.id} is here already; ids must differ")
         sequence = self._here[request.id] = Sequence(request, cap_of(request, room))
@@ -94,7 +96,7 @@ class Vllm:
         return self._deliver(plan)
 
     def quiet_steps(self) -> int:
-        """See Engine. A head that does not fit now fits less and less while the others decode."""
+        """See AdmissionRule. A head that does not fit now fits less and less while the others decode."""
         if not self._quiet:
             return 0
         running = self._running
@@ -102,7 +104,7 @@ class Vllm:
         return min(until_an_end(running), until_full(computed, self._set.block_size, self._pool.free))
 
     def repeat(self, steps: int) -> None:
-        """See Engine."""
+        """See AdmissionRule."""
         for sequence in self._running:
             sequence.output += steps
             sequence.computed += steps
@@ -111,11 +113,13 @@ class Vllm:
             self._in_flight.context += steps * len(self._in_flight.rows)
 
     @property
-    def load(self) -> Load:
+    def load(self) -> EngineLoad:
         """Blocks held count as taken; the block that vLLM keeps for itself is not part of the capacity."""
-        size, taken = self._pool.size, self._pool.size - self._pool.free
+        size, reserved_tokens = self._pool.size, self._pool.size - self._pool.free
         block = self._set.block_size
-        return load_of(self._running, len(self._waiting), taken=taken * block, capacity=size * block)
+        return load_of(
+            self._running, len(self._waiting), reserved_tokens=reserved_tokens * block, capacity=size * block
+        )
 
     def _schedule(self) -> _Plan | None:
         plan = _Plan()
@@ -178,7 +182,7 @@ class Vllm:
                 continue
             sequence.pending -= 1
             emitted.append(sequence.id)
-            if sequence.say():
+            if sequence.emit():
                 ended.append(sequence.ended())
                 gone.append(sequence)
         self._leave(gone)
@@ -214,7 +218,7 @@ class Vllm:
         """Free a victim's memory and put it at the queue's front: of several, the oldest ends up first."""
         full = victim.computed // self._set.block_size if self._set.enable_prefix_caching else 0
         self._pool.give_back(victim.blocks, owner=victim.id, full=full)
-        victim.lose()
+        victim.preempt()
         self._evicted.append(victim.id)
         self._waiting.appendleft(victim)
 

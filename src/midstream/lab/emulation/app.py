@@ -19,17 +19,17 @@ from starlette.routing import Route
 from midstream.lab.admission import ENGINES, engine, engine_name
 from midstream.lab.admission import Request as Ask
 from midstream.lab.drive import Drive
-from midstream.lab.emulation.asked import Asked, BadRequestError, read_body
 from midstream.lab.emulation.chat import ChatWriter
 from midstream.lab.emulation.completions import CompletionWriter
 from midstream.lab.emulation.dialects import DIALECTS
+from midstream.lab.emulation.emulated_engine import EmulatedEngine
 from midstream.lab.emulation.faults import Fault
-from midstream.lab.emulation.hub import Hub
-from midstream.lab.emulation.meter import Page
+from midstream.lab.emulation.meter import PageContent
 from midstream.lab.emulation.meters import meter_of
+from midstream.lab.emulation.request_body import BadRequestError, ParsedRequest, read_body
 from midstream.lab.emulation.responses import ResponseWriter
-from midstream.lab.emulation.serving import Exchange, Streamed, Whole
-from midstream.lab.emulation.writing import Head, Writer
+from midstream.lab.emulation.serving import AnswerExchange, Streamed, Whole
+from midstream.lab.emulation.writing import AnswerWriter, Head
 from midstream.lab.hardware import PROFILES, HardwareProfile
 from midstream.lab.recording import PATHS, Operation
 from midstream.lab.workload import Length, generator
@@ -72,10 +72,10 @@ class Emulated:
 
 def emulator(emulated: Emulated) -> Starlette:
     """Return the server of an engine that does not exist."""
-    return _Server(emulated).application()
+    return _EmulatorApplication(emulated).application()
 
 
-class _Server:
+class _EmulatorApplication:
     def __init__(self, emulated: Emulated) -> None:
         kind = ENGINES[emulated.engine]
         self._it = emulated
@@ -84,7 +84,7 @@ class _Server:
         built = kind.build(flags)
         self._context = self._dialect.context(flags) or built.load.capacity
         self._meter = meter_of(emulated.engine, emulated.model, flags, built)
-        self._hub = Hub(Drive(built, emulated.hardware), self._meter, emulated.speed)
+        self._engine = EmulatedEngine(Drive(built, emulated.hardware), self._meter, emulated.speed)
         self._numbers = count()
         alive = emulated.keep_alive_s if emulated.keep_alive_s is not None else self._dialect.keep_alive_s
         self._keep_alive_s = alive / emulated.speed if alive else None
@@ -124,7 +124,7 @@ class _Server:
 
         return answer
 
-    def _check(self, asked: Asked) -> None:
+    def _check(self, asked: ParsedRequest) -> None:
         """Raise BadRequestError for what the engine refuses before it looks at its memory."""
         if self._dialect.model == "checked" and asked.model not in ("", self._it.model):
             raise BadRequestError(f"The model `{asked.model}` does not exist.", "model", 404)
@@ -135,7 +135,7 @@ class _Server:
             fault = self._dialect.faults.too_long(asked.prompt_tokens, asked.limit, self._context)
             raise BadRequestError(fault.message, fault.param)
 
-    def _exchange(self, asked: Asked) -> Exchange:
+    def _exchange(self, asked: ParsedRequest) -> AnswerExchange:
         number = next(self._numbers)
         model = asked.model if self._dialect.model == "echoed" and asked.model else self._it.model
         name = f"{random.Random(f'{self._it.seed} {number}').getrandbits(64):016x}"  # noqa: S311 - a name, no secret
@@ -146,13 +146,13 @@ class _Server:
         }
         identity = f"{prefix[asked.operation]}{name}" if self._dialect.ids else ""
         head = Head(identity, int(time.time()), model, dict(self._dialect.chunk))
-        writers: dict[Operation, Callable[..., Writer]] = {
+        writers: dict[Operation, Callable[..., AnswerWriter]] = {
             "chat": ChatWriter,
             "text_completion": CompletionWriter,
             "responses": ResponseWriter,
         }
-        return Exchange(
-            hub=self._hub,
+        return AnswerExchange(
+            engine=self._engine,
             dialect=self._dialect,
             asked=asked,
             request=Ask(0, asked.prompt_tokens, self._length(asked, number), asked.limit),
@@ -161,7 +161,7 @@ class _Server:
             keep_alive_s=self._keep_alive_s,
         )
 
-    def _length(self, asked: Asked, number: int) -> int | None:
+    def _length(self, asked: ParsedRequest, number: int) -> int | None:
         """Return how long the answer becomes: as told, else endless, else drawn by the seed of the request."""
         if asked.answer_tokens is not None:
             return asked.answer_tokens
@@ -183,9 +183,9 @@ class _Server:
             card["meta"] = {"n_ctx_train": self._context}
         return JSONResponse({"object": "list", "data": [card]})
 
-    def _page(self, page: Callable[[], Page]) -> Callable[[Request], Any]:
+    def _page(self, page: Callable[[], PageContent]) -> Callable[[Request], Any]:
         async def show(_: Request) -> Response:
-            self._hub.refresh()
+            self._engine.refresh()
             kind, data = page()
             return Response(data, media_type=kind)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from midstream.lab.admission import Reason
-from midstream.lab.emulation.answer import Said
-from midstream.lab.emulation.asked import Asked
 from midstream.lab.emulation.dialects import Dialect
+from midstream.lab.emulation.mailbox import TokensEmitted
+from midstream.lab.emulation.request_body import ParsedRequest
 from midstream.lab.emulation.words import words
 from midstream.lab.emulation.writing import DONE, Head, event, usage_of
 
@@ -15,7 +15,7 @@ from midstream.lab.emulation.writing import DONE, Head, event, usage_of
 class CompletionWriter:
     """Turns the engine's news into the chunks of a completion."""
 
-    def __init__(self, dialect: Dialect, asked: Asked, head: Head) -> None:
+    def __init__(self, dialect: Dialect, asked: ParsedRequest, head: Head) -> None:
         self._dialect = dialect
         self._asked = asked
         self._head = head.fields("text_completion")
@@ -31,7 +31,7 @@ class CompletionWriter:
         """Nothing is sent before there is output."""
         return b""
 
-    def said(self, news: Said) -> bytes:
+    def said(self, news: TokensEmitted) -> bytes:
         """Return the chunks for some tokens."""
         start = self._counts[news.choice]
         self._counts[news.choice] = start + news.tokens

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from midstream.lab.admission import Load, Reason, Refusal, Request
+from midstream.lab.admission import AdmissionRefusal, EngineLoad, Reason, Request
 from midstream.lab.drive import Turn
 
-Page: TypeAlias = "tuple[str, bytes]"
+PageContent: TypeAlias = "tuple[str, bytes]"
 """A content type and a body."""
 
 
-class Life:
+class RequestState:
     """One request inside the server. Times are seconds of its clients, from when the server began."""
 
     __slots__ = (
@@ -57,37 +57,37 @@ class Life:
 class Meter:
     """Is told everything, and counts nothing. An engine's own meter counts what that engine counts."""
 
-    def asked(self, life: Life) -> None:
+    def asked(self, life: RequestState) -> None:
         """Note that a client asks."""
 
-    def queued(self, life: Life) -> None:
+    def queued(self, life: RequestState) -> None:
         """Note that the engine took a request into its queue."""
 
-    def refused(self, life: Life, refusal: Refusal) -> None:
+    def refused(self, life: RequestState, refusal: AdmissionRefusal) -> None:
         """Note that the engine did not take a request."""
 
-    def started(self, life: Life) -> None:
+    def started(self, life: RequestState) -> None:
         """Note that a request gets memory for the first time."""
 
-    def evicted(self, life: Life) -> None:
+    def evicted(self, life: RequestState) -> None:
         """Note that a request lost its memory."""
         life.evictions += 1
 
-    def said(self, life: Life) -> None:
+    def said(self, life: RequestState) -> None:
         """Note a token; `life` knows when."""
 
-    def ended(self, life: Life, reason: Reason) -> None:
+    def ended(self, life: RequestState, reason: Reason) -> None:
         """Note an end."""
 
-    def left(self, life: Life) -> None:
+    def left(self, life: RequestState) -> None:
         """Note that a client hung up before the end."""
 
-    def began(self, turn: Turn, load: Load, speed: float) -> None:
+    def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
         """Note that a step begins, with the load that it brings."""
 
-    def done(self, turn: Turn, load: Load) -> None:
+    def done(self, turn: Turn, load: EngineLoad) -> None:
         """Note that a step is done."""
 
-    def pages(self) -> Mapping[str, Callable[[], Page]]:
+    def pages(self) -> Mapping[str, Callable[[], PageContent]]:
         """Return what to answer at which path."""
         return {}

@@ -18,9 +18,9 @@ from prometheus_client import (
     generate_latest,
 )
 
-from midstream.lab.admission import Load, Reason, Sglang, SglangSettings
+from midstream.lab.admission import EngineLoad, Reason, Sglang, SglangSettings
 from midstream.lab.drive import Turn
-from midstream.lab.emulation.meter import Life, Meter, Page
+from midstream.lab.emulation.meter import Meter, PageContent, RequestState
 
 DECODE_LOG_INTERVAL = 40
 """Decode steps between two reports (`--decode-log-interval`)."""
@@ -88,18 +88,18 @@ class SglangMeter(Meter):
         self._since_s = 0.0
         self._tokens = 0
 
-    def evicted(self, life: Life) -> None:
+    def evicted(self, life: RequestState) -> None:
         """Count a retraction when it happens."""
         super().evicted(life)
         self._retracted.labels(**self._labels).inc()
         self._retracted_input.labels(**self._labels).inc(life.request.prompt_tokens)
         self._retracted_output.labels(**self._labels).inc(life.tokens)
 
-    def started(self, life: Life) -> None:
+    def started(self, life: RequestState) -> None:
         """Note how long a request queued."""
         self._queue.observe((life.started_s or 0.0) - life.asked_s)
 
-    def said(self, life: Life) -> None:
+    def said(self, life: RequestState) -> None:
         """Count a token."""
         self._tokens += 1
         if life.gap_s is not None:
@@ -107,7 +107,7 @@ class SglangMeter(Meter):
         else:
             self._ttft.observe(life.last_s - life.asked_s)
 
-    def ended(self, life: Life, reason: Reason) -> None:
+    def ended(self, life: RequestState, reason: Reason) -> None:
         """Count a request that ended."""
         if reason == "error":
             self._aborted.inc()
@@ -116,11 +116,11 @@ class SglangMeter(Meter):
         self._generated.inc(life.tokens)
         self._whole.observe(life.last_s - life.asked_s)
 
-    def left(self, life: Life) -> None:
+    def left(self, life: RequestState) -> None:
         """Count a client that left."""
         self._aborted.inc()
 
-    def began(self, turn: Turn, load: Load, speed: float) -> None:
+    def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
         """Report, if it is time to."""
         step = turn.step
         if step.evicted:
@@ -130,16 +130,16 @@ class SglangMeter(Meter):
         if step.prefill or self._decodes >= DECODE_LOG_INTERVAL:
             self._report(turn.began_s / speed, load, decode=not step.prefill)
 
-    def pages(self) -> Mapping[str, Callable[[], Page]]:
+    def pages(self) -> Mapping[str, Callable[[], PageContent]]:
         """Return the one page."""
         return {"/metrics": lambda: (CONTENT_TYPE_LATEST, generate_latest(self._registry))}
 
-    def _report(self, now: float, load: Load, *, decode: bool) -> None:
+    def _report(self, now: float, load: EngineLoad, *, decode: bool) -> None:
         gauges = self._gauges
         gauges["num_running_reqs"].set(load.running)
         gauges["num_queue_reqs"].set(load.waiting)
-        gauges["num_used_tokens"].set(load.taken)
-        gauges["token_usage"].set(load.taken / load.capacity)
+        gauges["num_used_tokens"].set(load.reserved_tokens)
+        gauges["token_usage"].set(load.reserved_tokens / load.capacity)
         gauges["new_token_ratio"].set(self._engine.new_token_ratio)
         if decode:
             gauges["gen_throughput"].set(self._tokens / (now - self._since_s) if now > self._since_s else 0.0)

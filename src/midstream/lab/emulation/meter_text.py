@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from midstream.lab.admission import Load, Reason, Refusal
+from midstream.lab.admission import AdmissionRefusal, EngineLoad, Reason
 from midstream.lab.drive import Turn
-from midstream.lab.emulation.meter import Life, Meter, Page
+from midstream.lab.emulation.meter import Meter, PageContent, RequestState
 
 _PLAIN = "text/plain; version=0.0.4"
 _SECONDS = tuple(0.0001 * 1.5**n for n in range(35))
@@ -68,28 +68,28 @@ class TgiMeter(Meter):
             "tgi_request_max_new_tokens": _Histogram(_TOKENS),
         }
 
-    def asked(self, life: Life) -> None:
+    def asked(self, life: RequestState) -> None:
         """Count a request."""
         self._counts["tgi_request_count"] += 1
 
-    def queued(self, life: Life) -> None:
+    def queued(self, life: RequestState) -> None:
         """Count its first pass; what is refused has none."""
         self._start_pass(life)
 
-    def refused(self, life: Life, refusal: Refusal) -> None:
+    def refused(self, life: RequestState, refusal: AdmissionRefusal) -> None:
         """Count a failure."""
         self._fail("overloaded" if refusal.status == 429 else "validation")
 
-    def started(self, life: Life) -> None:
+    def started(self, life: RequestState) -> None:
         """Note how long the first pass queued."""
         self._histograms["tgi_request_queue_duration"].observe((life.started_s or 0.0) - life.asked_s)
 
-    def evicted(self, life: Life) -> None:
+    def evicted(self, life: RequestState) -> None:
         """Count another pass: the only trace of the pause before it."""
         super().evicted(life)
         self._start_pass(life)
 
-    def ended(self, life: Life, reason: Reason) -> None:
+    def ended(self, life: RequestState, reason: Reason) -> None:
         """Count a request that ended."""
         if reason == "error":
             self._fail("generation")
@@ -101,25 +101,25 @@ class TgiMeter(Meter):
         self._histograms["tgi_request_mean_time_per_token_duration"].observe(inference / life.tokens)
         self._histograms["tgi_request_generated_tokens"].observe(life.tokens)
 
-    def left(self, life: Life) -> None:
+    def left(self, life: RequestState) -> None:
         """Count a client that left."""
         self._fail("dropped")
 
-    def began(self, turn: Turn, load: Load, speed: float) -> None:
+    def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
         """Show the load as it is while the step is computed."""
         self.done(turn, load)
 
-    def done(self, turn: Turn, load: Load) -> None:
+    def done(self, turn: Turn, load: EngineLoad) -> None:
         """Show the load that is left."""
         self._gauges["tgi_queue_size"] = load.waiting
         self._gauges["tgi_batch_current_size"] = load.running
-        self._gauges["tgi_batch_current_max_tokens"] = load.taken
+        self._gauges["tgi_batch_current_max_tokens"] = load.reserved_tokens
 
-    def pages(self) -> Mapping[str, Callable[[], Page]]:
+    def pages(self) -> Mapping[str, Callable[[], PageContent]]:
         """Return the one page."""
         return {"/metrics": self._page}
 
-    def _start_pass(self, life: Life) -> None:
+    def _start_pass(self, life: RequestState) -> None:
         self._histograms["tgi_request_input_length"].observe(life.request.prompt_tokens + life.tokens)
         limit = life.request.max_tokens
         wanted = limit if self._pass is None else self._pass if limit is None else min(limit, self._pass)
@@ -129,7 +129,7 @@ class TgiMeter(Meter):
     def _fail(self, why: str) -> None:
         self._failures[why] = self._failures.get(why, 0) + 1
 
-    def _page(self) -> Page:
+    def _page(self) -> PageContent:
         lines: list[str] = []
         for name, value in self._counts.items():
             lines += [f"# TYPE {name} counter", f"{name} {value}"]
@@ -151,7 +151,7 @@ class LlamaCppMeter(Meter):
         self._slots = 0
         self._load = (0, 0)
 
-    def began(self, turn: Turn, load: Load, speed: float) -> None:
+    def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
         """Count a batch."""
         step, counts = turn.step, self._counts
         seconds = (turn.done_s - turn.began_s) / speed
@@ -161,19 +161,19 @@ class LlamaCppMeter(Meter):
         counts["tokens_predicted_total"] += len(step.emitted)
         counts["tokens_predicted_seconds_total"] += seconds if step.decode else 0.0
         counts["n_decode_total"] += 1
-        counts["n_tokens_max"] = max(counts["n_tokens_max"], load.written)
+        counts["n_tokens_max"] = max(counts["n_tokens_max"], load.used_tokens)
         self._slots += len(step.decode) + len(step.prefill)
         self._load = load.running, load.waiting
 
-    def done(self, turn: Turn, load: Load) -> None:
+    def done(self, turn: Turn, load: EngineLoad) -> None:
         """Show the load that is left."""
         self._load = load.running, load.waiting
 
-    def pages(self) -> Mapping[str, Callable[[], Page]]:
+    def pages(self) -> Mapping[str, Callable[[], PageContent]]:
         """Return the one page."""
         return {"/metrics": self._page}
 
-    def _page(self) -> Page:
+    def _page(self) -> PageContent:
         counts = self._counts
         gauges = {
             "prompt_tokens_seconds": _rate(counts["prompt_tokens_total"], counts["prompt_seconds_total"]),

@@ -21,9 +21,9 @@ from prometheus_client import (
     generate_latest,
 )
 
-from midstream.lab.admission import Load, Reason, TensorRtLlmSettings
+from midstream.lab.admission import EngineLoad, Reason, TensorRtLlmSettings
 from midstream.lab.drive import Turn
-from midstream.lab.emulation.meter import Life, Meter, Page
+from midstream.lab.emulation.meter import Meter, PageContent, RequestState
 
 MOST_ITERATIONS = 1000
 """Iterations that wait for a reader (`iter_stats_max_iterations`); older ones are dropped."""
@@ -64,7 +64,7 @@ class TensorRtLlmMeter(Meter):
         self._queue = histogram("request_queue_time_seconds")
         self._whole = histogram("e2e_request_latency_seconds")
 
-    def ended(self, life: Life, reason: Reason) -> None:
+    def ended(self, life: RequestState, reason: Reason) -> None:
         """Count a request that ended; with it, and only then, the gauges are renewed."""
         self._success[reason].inc()
         first = life.first_s if life.first_s is not None else life.last_s
@@ -76,11 +76,11 @@ class TensorRtLlmMeter(Meter):
         for name, value in self._latest.items():
             self._gauges[name].set(value)
 
-    def began(self, turn: Turn, load: Load, speed: float) -> None:
+    def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
         """Keep an iteration's figures until somebody reads them."""
         step, block = turn.step, self._flags.tokens_per_block
         most = load.capacity // block
-        used = load.taken // block
+        used = load.reserved_tokens // block
         self._number += 1
         self._latest = {
             "num_requests_running": load.running + load.waiting,
@@ -114,14 +114,14 @@ class TensorRtLlmMeter(Meter):
             }
         )
 
-    def pages(self) -> Mapping[str, Callable[[], Page]]:
+    def pages(self) -> Mapping[str, Callable[[], PageContent]]:
         """Return both pages."""
         return {
             "/metrics": self._take,
             "/prometheus/metrics": lambda: (CONTENT_TYPE_LATEST, generate_latest(self._registry)),
         }
 
-    def _take(self) -> Page:
-        taken = list(self._iterations)
+    def _take(self) -> PageContent:
+        iterations = list(self._iterations)
         self._iterations.clear()
-        return "application/json", json.dumps(taken).encode()
+        return "application/json", json.dumps(iterations).encode()

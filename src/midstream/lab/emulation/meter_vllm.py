@@ -17,9 +17,9 @@ from prometheus_client import (
     generate_latest,
 )
 
-from midstream.lab.admission import Load, Reason, Refusal, VllmSettings
+from midstream.lab.admission import AdmissionRefusal, EngineLoad, Reason, VllmSettings
 from midstream.lab.drive import Turn
-from midstream.lab.emulation.meter import Life, Meter, Page
+from midstream.lab.emulation.meter import Meter, PageContent, RequestState
 
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
          80.0, 160.0, 640.0, 2560.0)  # fmt: skip
@@ -110,17 +110,17 @@ class VllmMeter(Meter):
         )
         info.labels(engine="0", **config).set(1)
 
-    def refused(self, life: Life, refusal: Refusal) -> None:
+    def refused(self, life: RequestState, refusal: AdmissionRefusal) -> None:
         """Count a full queue."""
         if refusal.status == 503:
             self._rejected.inc()
 
-    def evicted(self, life: Life) -> None:
+    def evicted(self, life: RequestState) -> None:
         """Remember a preemption; it travels with the request's next token."""
         super().evicted(life)
         life.unreported += 1
 
-    def said(self, life: Life) -> None:
+    def said(self, life: RequestState) -> None:
         """Count a token, and what travels with it."""
         self._generated.inc()
         if life.unreported:
@@ -132,7 +132,7 @@ class VllmMeter(Meter):
             self._ttft.observe(life.last_s - life.asked_s)
             self._prompt.inc(life.request.prompt_tokens)
 
-    def ended(self, life: Life, reason: Reason) -> None:
+    def ended(self, life: RequestState, reason: Reason) -> None:
         """Count a request that ended; those whose clients left are not counted at all."""
         self._success[reason].inc()
         self._whole.observe(life.last_s - life.asked_s)
@@ -143,20 +143,20 @@ class VllmMeter(Meter):
         if life.request.max_tokens is not None:
             self._limits.observe(life.request.max_tokens)
 
-    def began(self, turn: Turn, load: Load, speed: float) -> None:
+    def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
         """Show the load as it is while the step is computed."""
         self._show(load)
 
-    def done(self, turn: Turn, load: Load) -> None:
+    def done(self, turn: Turn, load: EngineLoad) -> None:
         """Show the load that is left; the next step, if there is one, begins at once."""
         self._show(load)
 
-    def pages(self) -> Mapping[str, Callable[[], Page]]:
+    def pages(self) -> Mapping[str, Callable[[], PageContent]]:
         """Return the one page."""
         return {"/metrics": lambda: (CONTENT_TYPE_LATEST, generate_latest(self._registry))}
 
-    def _show(self, load: Load) -> None:
+    def _show(self, load: EngineLoad) -> None:
         self._running.set(load.running)
         self._waiting.set(load.waiting)
         self._capacity.set(load.waiting)
-        self._usage.set(load.taken / load.capacity)
+        self._usage.set(load.reserved_tokens / load.capacity)

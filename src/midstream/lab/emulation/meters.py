@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from midstream.lab.admission import Engine, Sglang
+from midstream.lab.admission import AdmissionRule, Sglang
 from midstream.lab.emulation.meter import Meter
 from midstream.lab.emulation.meter_sglang import SglangMeter
 from midstream.lab.emulation.meter_text import LlamaCppMeter, TgiMeter
@@ -12,7 +12,7 @@ from midstream.lab.emulation.meter_trtllm import TensorRtLlmMeter
 from midstream.lab.emulation.meter_vllm import VllmMeter
 
 
-def meter_of(name: str, model: str, flags: Any, engine: Engine) -> Meter:
+def meter_of(name: str, model: str, flags: Any, engine: AdmissionRule) -> Meter:
     """Return the meter of the engine that goes by that name."""
     if name == "vllm":
         return VllmMeter(model, flags)

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from midstream.lab.admission import Reason
-from midstream.lab.emulation.answer import Said
-from midstream.lab.emulation.asked import Asked
 from midstream.lab.emulation.dialects import Dialect
+from midstream.lab.emulation.mailbox import TokensEmitted
+from midstream.lab.emulation.request_body import ParsedRequest
 from midstream.lab.emulation.words import words
 from midstream.lab.emulation.writing import Head
 
@@ -16,7 +16,7 @@ from midstream.lab.emulation.writing import Head
 class ResponseWriter:
     """Turns the engine's news into the events of a response."""
 
-    def __init__(self, dialect: Dialect, asked: Asked, head: Head) -> None:
+    def __init__(self, dialect: Dialect, asked: ParsedRequest, head: Head) -> None:
         self._asked = asked
         self._head = head
         self._item_id = head.id.replace("resp_", "msg_")
@@ -35,7 +35,7 @@ class ResponseWriter:
             "response.in_progress", response=response
         )
 
-    def said(self, news: Said) -> bytes:
+    def said(self, news: TokensEmitted) -> bytes:
         """Return the events for some tokens."""
         frames = b""
         if not self._count:

@@ -9,13 +9,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream.lab.admission import Reason, Refusal, Request
-from midstream.lab.emulation.answer import Answer, Broken, News, Queued, Refused, Said, Started
-from midstream.lab.emulation.asked import Asked
+from midstream.lab.admission import AdmissionRefusal, Reason, Request
 from midstream.lab.emulation.dialects import Dialect
+from midstream.lab.emulation.emulated_engine import EmulatedEngine
 from midstream.lab.emulation.faults import Fault
-from midstream.lab.emulation.hub import Hub
-from midstream.lab.emulation.writing import Writer
+from midstream.lab.emulation.mailbox import (
+    AnswerMailbox,
+    EngineFailed,
+    Queued,
+    Refused,
+    Started,
+    StreamEvent,
+    TokensEmitted,
+)
+from midstream.lab.emulation.request_body import ParsedRequest
+from midstream.lab.emulation.writing import AnswerWriter
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -25,24 +33,24 @@ _OVERFLOW = "Context size has been exceeded."
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class AnswerExchange:
     """What it takes to answer a request."""
 
-    hub: Hub
+    engine: EmulatedEngine
     dialect: Dialect
-    asked: Asked
+    asked: ParsedRequest
     request: Request
-    writer: Writer
+    writer: AnswerWriter
     context: int
     keep_alive_s: float | None
 
-    def open(self) -> Answer:
+    def open(self) -> AnswerMailbox:
         """Hand the request to the engine."""
-        answer = Answer(merges=self.dialect.merges)
-        self.hub.ask(self.request, self.asked.choices, answer, fail_at=self.asked.fail_at)
+        answer = AnswerMailbox(merges=self.dialect.merges)
+        self.engine.ask(self.request, self.asked.choices, answer, fail_at=self.asked.fail_at)
         return answer
 
-    def refusal(self, refusal: Refusal) -> Fault:
+    def refusal(self, refusal: AdmissionRefusal) -> Fault:
         """Say in the engine's own words why it does not take the request."""
         faults = self.dialect.faults
         if refusal.status in (429, 503):
@@ -61,7 +69,7 @@ class Exchange:
 class Streamed:
     """A streamed answer, as an ASGI application."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: AnswerExchange) -> None:
         self._it = exchange
         self._began = False
 
@@ -70,7 +78,7 @@ class Streamed:
         async with _opened(self._it, receive) as answer:
             await self._play(answer, send)
 
-    async def _play(self, answer: Answer, send: Send) -> None:
+    async def _play(self, answer: AnswerMailbox, send: Send) -> None:
         writer = self._it.writer
         while not writer.finished():
             patience_s = self._it.keep_alive_s if self._began else None
@@ -81,7 +89,7 @@ class Streamed:
                 await self._send(send, self._it.dialect.keep_alive)
                 continue
             for position, each in enumerate(news):
-                if isinstance(each, Refused | Broken):
+                if isinstance(each, Refused | EngineFailed):
                     await self._fail(each, send)
                     return
                 data = await self._frames(each, send)
@@ -89,9 +97,9 @@ class Streamed:
                 if data:
                     await self._send(send, data, last=writer.finished() and position == len(news) - 1)
 
-    async def _frames(self, news: News, send: Send) -> bytes:
+    async def _frames(self, news: StreamEvent, send: Send) -> bytes:
         at = self._it.dialect.headers_at
-        if isinstance(news, Said):
+        if isinstance(news, TokensEmitted):
             await self._begin(send)
             return self._it.writer.said(news)
         if isinstance(news, Queued):
@@ -112,13 +120,13 @@ class Streamed:
     async def _send(self, send: Send, data: bytes, *, last: bool = False) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": not last})
 
-    async def _fail(self, news: Refused | Broken, send: Send) -> None:
+    async def _fail(self, news: Refused | EngineFailed, send: Send) -> None:
         it = self._it
         fault = it.refusal(news.refusal) if isinstance(news, Refused) else it.failure()
         if not self._began and fault.status not in it.dialect.streamed_refusals:
             await send_json(send, fault.status, it.dialect.faults.body(fault))
             return
-        if isinstance(news, Broken) and it.dialect.on_failure == "break":
+        if isinstance(news, EngineFailed) and it.dialect.on_failure == "break":
             return  # uvicorn cuts the connection of an answer that was not brought to its end
         await self._begin(send)
         done = isinstance(news, Refused) or it.dialect.on_failure == "event and done"
@@ -128,7 +136,7 @@ class Streamed:
 class Whole:
     """An answer in one piece, as an ASGI application."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: AnswerExchange) -> None:
         self._it = exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,7 +144,7 @@ class Whole:
         async with _opened(self._it, receive) as answer:
             await self._collect(answer, send)
 
-    async def _collect(self, answer: Answer, send: Send) -> None:
+    async def _collect(self, answer: AnswerMailbox, send: Send) -> None:
         counts: dict[int, int] = {}
         reasons: dict[int, Reason] = {}
         while len(reasons) < self._it.asked.choices:
@@ -144,11 +152,11 @@ class Whole:
             if answer.left:
                 return
             for each in news:
-                if isinstance(each, Said):
+                if isinstance(each, TokensEmitted):
                     counts[each.choice] = counts.get(each.choice, 0) + each.tokens
                     if each.reason is not None:
                         reasons[each.choice] = each.reason
-                elif isinstance(each, Refused | Broken):
+                elif isinstance(each, Refused | EngineFailed):
                     it = self._it
                     fault = it.refusal(each.refusal) if isinstance(each, Refused) else it.failure()
                     await send_json(send, fault.status, it.dialect.faults.body(fault))
@@ -157,7 +165,7 @@ class Whole:
 
 
 @asynccontextmanager
-async def _opened(exchange: Exchange, receive: Receive) -> AsyncIterator[Answer]:
+async def _opened(exchange: AnswerExchange, receive: Receive) -> AsyncIterator[AnswerMailbox]:
     """Hand the request to the engine, and see to it that the engine forgets it when nobody waits any more."""
     answer = exchange.open()
     gone = asyncio.ensure_future(_disconnected(receive))
@@ -166,7 +174,7 @@ async def _opened(exchange: Exchange, receive: Receive) -> AsyncIterator[Answer]
         yield answer
     finally:
         gone.cancel()
-        exchange.hub.hang_up(answer)
+        exchange.engine.hang_up(answer)
 
 
 async def send_json(send: Send, status: int, body: object) -> None:

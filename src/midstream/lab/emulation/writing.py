@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from midstream.lab.admission import Reason
-from midstream.lab.emulation.answer import Said
 from midstream.lab.emulation.dialects import Dialect
+from midstream.lab.emulation.mailbox import TokensEmitted
 
 DONE = b"data: [DONE]\n\n"
 
 
-class Writer(Protocol):
+class AnswerWriter(Protocol):
     """Turns the engine's news about one request into bytes."""
 
     def finished(self) -> bool:
@@ -22,7 +22,7 @@ class Writer(Protocol):
     def queued(self) -> bytes:
         """What is sent when the engine has the request."""
 
-    def said(self, news: Said) -> bytes:
+    def said(self, news: TokensEmitted) -> bytes:
         """What is sent for tokens."""
 
     def failed(self, fault: dict[str, Any], *, done: bool) -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from midstream.lab.admission import Request
-from midstream.lab.drive import Drive, Heard, Turn
+from midstream.lab.drive import ClientEvent, Drive, Turn
 
 MOST_TURNS = 100
 """Steps made up for at once; others may then do something before it goes on."""
@@ -15,10 +15,10 @@ LATEST_S = 1.0
 """A step that could not be played for so long is not made up for: the engine's clock is set forward instead."""
 
 
-class Witness(Protocol):
+class EngineObserver(Protocol):
     """Who is told what happens, in the order in which it does."""
 
-    def heard(self, heard: Heard) -> None:
+    def client_event(self, client_event: ClientEvent) -> None:
         """The engine learnt what a client did."""
 
     def began(self, turn: Turn) -> None:
@@ -28,16 +28,16 @@ class Witness(Protocol):
         """A step is done: its tokens are out."""
 
 
-class Room:
+class EngineRunner:
     """An engine at work. Time is an argument: seconds on a clock that never goes back.
 
     Steps follow each other without a pause, whenever `wake` is called. So a driver that comes late delays what is
     seen of a step, and neither the steps nor what they decide.
     """
 
-    def __init__(self, drive: Drive, witness: Witness) -> None:
+    def __init__(self, drive: Drive, observer: EngineObserver) -> None:
         self._drive = drive
-        self._witness = witness
+        self._observer = observer
         self._turn: Turn | None = None
         self._free_s = 0.0
         self.slipped_s = 0.0
@@ -61,11 +61,11 @@ class Room:
                     return acts
                 self._begin(max(acts, self._free_s))
                 continue
-            self._hear(min(now, turn.done_s))
+            self._deliver(min(now, turn.done_s))
             if turn.done_s > now:
                 acts = self._drive.next_s
                 return turn.done_s if acts is None else min(acts, turn.done_s)
-            self._witness.done(turn)
+            self._observer.done(turn)
             self._free_s = turn.done_s
             self._begin(turn.done_s)
         if self._turn is not None and now - self._turn.done_s > LATEST_S:
@@ -74,11 +74,11 @@ class Room:
         return now
 
     def _begin(self, at_s: float) -> None:
-        self._hear(at_s)
+        self._deliver(at_s)
         self._turn = self._drive.step(at_s)
         if self._turn is not None:
-            self._witness.began(self._turn)
+            self._observer.began(self._turn)
 
-    def _hear(self, now: float) -> None:
-        for heard in self._drive.hear(now):
-            self._witness.heard(heard)
+    def _deliver(self, now: float) -> None:
+        for client_event in self._drive.deliver(now):
+            self._observer.client_event(client_event)

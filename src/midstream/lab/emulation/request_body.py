@@ -52,7 +52,7 @@ class BadRequestError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptedToolCall:
     """A call of a tool that stands for the answer: its name, and its arguments in tokens."""
 
     name: str
@@ -65,7 +65,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """What a client asks for. `answer_tokens` is None where the distribution of answers decides."""
 
     operation: Operation
@@ -78,12 +78,12 @@ class Asked:
     endless: bool
     fail_at: int | None
     seed: int | None
-    call: Call | None
+    call: ScriptedToolCall | None
     include_usage: bool
     continuous_usage: bool
 
 
-def read_body(body: object, operation: Operation, dialect: Dialect) -> Asked:
+def read_body(body: object, operation: Operation, dialect: Dialect) -> ParsedRequest:
     """Return what was asked. Raises BadRequestError for what the engine would refuse by the body alone."""
     if not isinstance(body, Mapping):
         raise BadRequestError("The request body must be a JSON object.")
@@ -106,7 +106,7 @@ def read_body(body: object, operation: Operation, dialect: Dialect) -> Asked:
     )
     call = _call(body, operation, answer)
     choices = _whole(body, "n") or 1
-    return Asked(
+    return ParsedRequest(
         operation=operation,
         model=model or "",
         stream=body.get("stream") is True,
@@ -190,7 +190,7 @@ def _count(prompt: object) -> int:
     return max(1, len(prompt)) if isinstance(prompt, list) else 1
 
 
-def _call(body: Mapping[str, Any], operation: Operation, tokens: int | None) -> Call | None:
+def _call(body: Mapping[str, Any], operation: Operation, tokens: int | None) -> ScriptedToolCall | None:
     """Return the call of a tool that answers a chat which offers some: the one that is asked for, or the first."""
     tools = body.get("tools")
     choice = body.get("tool_choice")
@@ -200,5 +200,5 @@ def _call(body: Mapping[str, Any], operation: Operation, tokens: int | None) -> 
     wanted = choice["function"].get("name") if isinstance(choice, Mapping) and "function" in choice else None
     for function in functions:
         if isinstance(function, Mapping) and wanted in (None, function.get("name")):
-            return Call(str(function.get("name")), arguments(function.get("parameters"), tokens))
+            return ScriptedToolCall(str(function.get("name")), arguments(function.get("parameters"), tokens))
     raise BadRequestError("`tools` must hold the function that tool_choice names.", "tools")

@@ -6,14 +6,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from midstream.lab.admission import Reason, Refusal
+from midstream.lab.admission import AdmissionRefusal, Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The engine does not take the request."""
 
-    refusal: Refusal
+    refusal: AdmissionRefusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Started:
 
 
 @dataclass(slots=True)
-class Said:
+class TokensEmitted:
     """Tokens of one choice, and why it ends with them if it does. A late handler may find several in one."""
 
     choice: int
@@ -36,26 +36,31 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class EngineFailed:
     """The engine gave up on the request."""
 
 
-News: TypeAlias = Refused | Queued | Started | Said | Broken
+StreamEvent: TypeAlias = Refused | Queued | Started | TokensEmitted | EngineFailed
 
 
-class Answer:
+class AnswerMailbox:
     """A mailbox. `merges` says whether tokens that wait together are handed over together."""
 
     def __init__(self, *, merges: bool) -> None:
         self._merges = merges
-        self._news: list[News] = []
+        self._news: list[StreamEvent] = []
         self._waiting: asyncio.Future[None] | None = None
         self.left = False
 
-    def put(self, news: News) -> None:
+    def put(self, news: StreamEvent) -> None:
         """Add what happened."""
         last = self._news[-1] if self._news else None
-        if self._merges and isinstance(news, Said) and isinstance(last, Said) and last.choice == news.choice:
+        if (
+            self._merges
+            and isinstance(news, TokensEmitted)
+            and isinstance(last, TokensEmitted)
+            and last.choice == news.choice
+        ):
             last.tokens += news.tokens
             last.reason = news.reason
         else:
@@ -67,7 +72,7 @@ class Answer:
         self.left = True
         self._wake()
 
-    async def take(self, patience_s: float | None = None) -> list[News]:
+    async def take(self, patience_s: float | None = None) -> list[StreamEvent]:
         """Return what happened since the last time, waiting for it; nothing after `patience_s`, or if `left`."""
         if not self._news and not self.left:
             self._waiting = asyncio.get_running_loop().create_future()
