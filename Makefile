@@ -2,14 +2,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 6
 
 .PHONY: demo test test-matrix test-frameworks lint bench fuzz format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/midstream demo
 
+# Most of the time is waiting, so several tests run at once; those that measure time closely run afterwards, one by one.
 test: lint
-	$(BIN)/python -m pytest
+	@status=0; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not alone' || status=1; \
+	$(BIN)/python -m pytest -m alone || status=1; \
+	exit $$status
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

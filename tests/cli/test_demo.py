@@ -233,7 +233,7 @@ def test_nothing_outlives_it(end: signal.Signals, status: int, word: str) -> Non
             os.killpg(process.pid, end)  # as a terminal does: the users get it, too
         else:
             process.send_signal(end)
-        out, said = process.communicate(timeout=20)
+        out, said = process.communicate(timeout=60)
     assert (process.returncode, out, said.strip()) == (status, "", word)
     until(lambda: not any(alive(pid) for pid in started))
 
@@ -249,7 +249,7 @@ def test_a_terminal_shows_every_stream_live_and_is_given_back() -> None:
             shown += os.read(terminal, 4096)
         process.send_signal(signal.SIGINT)
         shown += read_all(terminal)
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=60) == 130
     os.close(terminal)
     assert b"midstream: interrupted; the emulated server and its 8 clients are stopped" in shown
     for stream in range(1, 9):

@@ -258,7 +258,7 @@ def test_full_disk_is_one_sentence(journal: Path) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -280,7 +280,7 @@ def test_full_disk_is_no_bug_of_any_command(journal: Path, command: str) -> None
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
@@ -321,7 +321,7 @@ def test_names_that_the_terminal_cannot_show_end_no_command(tmp_path: Path, comm
         [sys.executable, "-c", f"import sys; from midstream.cli import main; sys.exit(main({arguments!r}))"],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

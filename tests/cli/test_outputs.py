@@ -71,7 +71,7 @@ def test_a_pipe_is_written_to_and_not_read(journal: Path, tmp_path: Path) -> Non
     with subprocess.Popen(command) as exporting:
         try:
             reading = subprocess.run(
-                ["cat", str(pipe)], capture_output=True, text=True, timeout=60, check=True
+                ["cat", str(pipe)], capture_output=True, text=True, timeout=120, check=True
             )
         finally:
             exporting.kill()

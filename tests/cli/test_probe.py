@@ -171,6 +171,7 @@ def blurred(printed: str) -> str:
 # What is seen
 
 
+@pytest.mark.alone
 def test_what_was_recorded_is_what_is_seen(capsys: Printed) -> None:
     """A row for each stream; one of the two is the recorded freeze, and the last line says what to do."""
     with serve(replayer([recording("vllm_preempted_0"), recording("vllm_preempted_5")], speed=10)) as url:
@@ -238,7 +239,7 @@ class Froze(logging.Handler):
 
     async def _frames(self) -> AsyncIterator[str]:
         yield "".join(COMPLETE[:3])
-        await asyncio.to_thread(self.seen.wait)
+        await asyncio.to_thread(self.seen.wait, 100)
         yield "".join(COMPLETE[3:])
 
 
@@ -332,7 +333,7 @@ def test_never_more_at_a_time_than_was_allowed(capsys: Printed) -> None:
             if len(running) == 2:
                 both.set()
             yield role()
-            await asyncio.to_thread(both.wait)
+            await asyncio.to_thread(both.wait, 100)
             running.pop()
             for each in COMPLETE[1:]:
                 yield each
@@ -842,7 +843,7 @@ def test_a_server_that_does_not_answer_is_given_up(capsys: Printed) -> None:
     go = threading.Event()
 
     async def late(body: dict[str, Any]) -> Response:
-        await asyncio.to_thread(go.wait)
+        await asyncio.to_thread(go.wait, 100)
         return complete(body)
 
     with api(late) as (url, _):
@@ -1077,7 +1078,7 @@ class Freezing:
     async def _frames(self) -> AsyncIterator[str]:
         try:
             yield "".join(COMPLETE[:3])
-            await asyncio.to_thread(self.go.wait)
+            await asyncio.to_thread(self.go.wait, 100)
             yield "".join(COMPLETE[3:])
         except asyncio.CancelledError:
             self.left.set()
@@ -1107,8 +1108,8 @@ def test_an_interrupted_probe_tells_what_it_saw(more: list[str]) -> None:
         assert process.stderr is not None
         assert "stream froze" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
-        assert server.left.wait(timeout=5)
+        out, err = process.communicate(timeout=60)
+        assert server.left.wait(timeout=60)
         server.go.set()
     assert (process.returncode, err) == (130, "")
     told = (
@@ -1133,14 +1134,14 @@ def test_an_interrupt_before_anything_was_seen_says_nothing() -> None:
 
     async def waits(_: Request) -> Response:
         asked.set()
-        await asyncio.to_thread(go.wait)
+        await asyncio.to_thread(go.wait, 100)
         return models("tiny")
 
     app = Starlette(routes=[Route("/v1/models", waits)])
     with serve(app) as url, running(url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert asked.wait(timeout=10)
+        assert asked.wait(timeout=60)
         process.send_signal(signal.SIGINT)
-        assert (*process.communicate(timeout=10), process.returncode) == ("", "", 130)
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 130)
         go.set()
 
 
@@ -1179,7 +1180,7 @@ def test_a_terminal_shows_the_streams_while_they_run() -> None:
         server.go.set()
         shown += read_all(err)
         table = read_all(out)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     os.close(out)
     os.close(err)
     assert f"{url}/v1  0 of 1 streams have ended" in shown

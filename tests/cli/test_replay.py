@@ -184,7 +184,7 @@ def test_a_reader_that_leaves_is_no_error(arguments: list[str]) -> None:
     with running(*arguments) as process:
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(timeout=10) == 1
+        assert process.wait(timeout=60) == 1
         assert process.stderr is not None
         assert process.stderr.read() == ""
 

@@ -56,7 +56,7 @@ def base_url(said: str) -> str:
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Press Ctrl-C, and return the exit status and what was said since."""
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 

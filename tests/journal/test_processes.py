@@ -138,7 +138,7 @@ def test_killed_process_loses_at_most_its_last_second_and_harms_nothing(path: Pa
             wait_for_records(path, before + 100)
             killed_at = time.monotonic()
             process.send_signal(signal.SIGKILL)
-            out, _ = process.communicate(timeout=10)
+            out, _ = process.communicate(timeout=60)
         given = [float(line.split()[1]) for line in out.splitlines() if line.count(" ") == 1]
         kept = len(chunks_in(path)) - before
 
@@ -270,7 +270,7 @@ def test_worker_of_multiprocessing_writes_what_is_left_at_its_end(path: Path, me
         [sys.executable, "-W", "ignore::DeprecationWarning", script, path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

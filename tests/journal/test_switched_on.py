@@ -107,7 +107,7 @@ def launched(path: Path, server: WireServer, *launcher: str, program: str = PROG
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
         env={**os.environ, "MIDSTREAM_JOURNAL": str(path)},
     )
     assert done.returncode == 0, done.stderr

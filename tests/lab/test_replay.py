@@ -152,6 +152,7 @@ def test_every_recording_is_replayed_byte_for_byte() -> None:
             assert answer == b"".join(arrival.data for arrival in each.arrivals)
 
 
+@pytest.mark.alone
 def test_a_freeze_lasts_as_long_as_it_did() -> None:
     """At ten times the speed, 5.034 s of silence are 0.503 s, and 19.2 s in all are 1.92 s."""
     gaps = []
@@ -165,6 +166,7 @@ def test_a_freeze_lasts_as_long_as_it_did() -> None:
     assert 1.9 < last - begun < 2.9
 
 
+@pytest.mark.alone
 def test_headers_come_when_they_came(client: OpenAI) -> None:
     """A server that held its headers back for 2.338 s holds them back again: 0.117 s at this speed."""
     begun = time.monotonic()
@@ -347,7 +349,7 @@ def test_a_client_that_leaves_stops_its_stream() -> None:
         stream = client.chat.completions.create(model="tiny", messages=[], stream=True)
         assert next(iter(stream)).choices[0].delta.role == "assistant"
         stream.close()
-        assert over.wait(timeout=5)
+        assert over.wait(timeout=60)
 
 
 def test_a_client_that_leaves_before_it_has_asked_disturbs_nobody(

@@ -45,7 +45,7 @@ def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
         env={**own, **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

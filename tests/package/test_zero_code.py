@@ -56,7 +56,7 @@ def launched(server: WireServer, *options: str, **env: str) -> subprocess.Comple
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
         env={**os.environ, "MIDSTREAM_FREEZE_AFTER_S": "0.3", **env},
     )  # fmt: skip
 

@@ -231,7 +231,7 @@ def seen(url: str, home: Path, *more: str) -> str:
         *more,
         url,
     ]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_the_overview_can_be_looked_at_without_a_grafana(running: Stack, tmp_path: Path) -> None:

@@ -188,6 +188,6 @@ def run(program: str, collector: Collector, service: str, protocol: str) -> subp
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )

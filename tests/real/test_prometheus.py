@@ -170,7 +170,7 @@ def test_promtool_has_nothing_to_say_about_the_text(app: App) -> None:
     text = fetch(app.setup.prometheus_url or "")
 
     linted = subprocess.run(
-        [promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=30
+        [promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=120
     )
 
     assert (linted.stdout.decode(), linted.stderr.decode(), linted.returncode) == ("", "", 0)

@@ -309,7 +309,7 @@ def script(body: str) -> str:
 
 def run(body: str, *args: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", script(body), *args], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", script(body), *args], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

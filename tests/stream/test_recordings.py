@@ -162,6 +162,7 @@ def test_record_shows_what_the_recording_holds(expected: Expected, kind: str) ->
     assert not record.buffered
 
 
+@pytest.mark.alone
 @KINDS
 def test_recordings_over_real_sockets(kind: str) -> None:
     """Served over loopback at ten times their speed and read by a real client, the same gaps come out."""

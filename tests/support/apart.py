@@ -13,7 +13,7 @@ def run(body: str, *args: str, env: dict[str, str] | None = None, launcher: tupl
         [*launcher, sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{body}", *args],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env={**os.environ, **(env or {})},
     )

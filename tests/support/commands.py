@@ -44,5 +44,5 @@ def read_until(process: subprocess.Popen[str], pattern: str) -> str:
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Press Ctrl-C, and return the exit status and what was said on standard error."""
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=60)
     return process.returncode, said

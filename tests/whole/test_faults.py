@@ -49,7 +49,7 @@ def child(body: str, *args: str, **env: str) -> tuple[list[Any], list[str], floa
         [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{body}", *args],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env={**own, **env},
     )
@@ -152,7 +152,7 @@ say(at=time.monotonic())
     for both in told[:2]:
         (bare, bare_s), (ours, ours_s) = both["bare"], both["ours"]
         assert (ours, bare) == ("abc", "abc")
-        assert ours_s == pytest.approx(bare_s, abs=0.5)
+        assert ours_s < bare_s + 2.0  # an export gives up after ten
     assert told[2] == {"outcomes": ["completed", "completed"], "chunks": [4, 4]}
     assert exit_s < 1.0 + 4.0
     assert len(log) == said, log

@@ -7,6 +7,8 @@ from benchmarks.reality_live import emulated, observed, records, wall_s
 
 from midstream import StreamRecord
 
+pytestmark = pytest.mark.alone
+
 SPEED = 4.0
 """The emulated server runs four times as fast as the real one; what is measured is stretched again."""
 

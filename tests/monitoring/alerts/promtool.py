@@ -104,7 +104,7 @@ def run(
     (home / "rules.yml").write_text(json.dumps(prometheus(groups, tuning)))
     (home / "test.yml").write_text(json.dumps(document))
     command = [promtool, "test", "rules", str(home / "test.yml")]
-    tested = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    tested = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 

@@ -106,7 +106,7 @@ def test_the_rules_pass_promtools_own_check(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
 
     assert (checked.returncode, f"SUCCESS: {len(RULES)} rules found" in checked.stdout) == (0, True), (
@@ -120,7 +120,7 @@ def test_an_older_vmalert_reads_them_without_keep_firing_for(tmp_path: Path) -> 
     plain = tuning_of({"expect_jobs": ["app"], "alerts": {"*": {"keep_firing_for": "0s"}}})
     (tmp_path / "rules.yml").write_text(as_yaml(prometheus(build(plain), plain)))
     command = [vmalert, "-dryRun", f"-rule={tmp_path / 'rules.yml'}"]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     assert checked.returncode == 0, checked.stderr
 

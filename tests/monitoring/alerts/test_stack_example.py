@@ -28,7 +28,7 @@ def test_prometheus_accepts_its_configuration_and_the_rules(tmp_path: Path) -> N
     shutil.copy(STACK / "prometheus" / "prometheus.yml", tmp_path)
     shutil.copy(ROOT / "monitoring" / "midstream.rules.yml", tmp_path / "rules")
     command = [promtool, "check", "config", str(tmp_path / "prometheus.yml")]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     assert checked.returncode == 0, checked.stderr
     assert "SUCCESS: 52 rules found" in checked.stdout

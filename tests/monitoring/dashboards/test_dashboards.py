@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import socket
-import subprocess
-import sys
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from midstream.monitoring.dashboards.fill import filled
 from midstream.monitoring.dashboards.render import grafana
 from midstream.telemetry.instruments import METRICS
 from real.programs import fetch
+from support.commands import end, running
 from support.metrics_pages import Served, serving
 from support.paths import ROOT
 
@@ -225,24 +223,17 @@ def test_a_panel_that_counts_by_five_seconds_says_so_in_its_title(name: str, tit
 
 def test_the_page_is_served_until_interrupted() -> None:
     """And says where; ctrl-C is no failure but an interruption."""
-    command = [sys.executable, "-c", "import sys; from midstream.cli import main; sys.exit(main())"]
     with (
         serving(Served("{}", kind="application/json")) as behind,
-        subprocess.Popen(
-            [*command, "dashboard", "--serve", behind.url],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as served,
+        running("dashboard", "--serve", behind.url) as served,
     ):
         assert served.stdout is not None
         lines = [served.stdout.readline() for _ in range(3)]
         page = fetch(lines[2].strip()).decode()
-        served.send_signal(signal.SIGINT)
-        _, err = served.communicate(timeout=10)
+        status, err = end(served)
 
     assert lines[0] == f"Showing overview from {behind.url}, until Ctrl-C:\n"
-    assert (served.returncode, err) == (130, "")
+    assert (status, err) == (130, "")
     assert "midstream: overview" in page
     assert "/*DASHBOARD*/null" not in page
     assert not re.search(r"(src|href)=.?https?://", page)
