@@ -24,7 +24,7 @@ from support.waiting import until
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the way to have it happen is Linux's")
 HEAD = """
 import os, sys, time
-from support import records  # tests' own, and it makes failures of ours raise
+from support import records  # of the tests; importing it makes internal failures raise
 from midstream._support import internal_errors
 internal_errors.RAISE = False
 from midstream.journal import Journal

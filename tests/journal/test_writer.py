@@ -44,7 +44,7 @@ class ByHand:
         self.journal = Journal(
             path, clock=self.clock, wall=lambda: T + self.clock.now, threaded=False, **limits
         )
-        self.clock.watch(self.journal.turn)
+        self.clock.watch(self.journal.flush_due)
 
     def write(self, *chunks: int) -> None:
         for n in chunks:

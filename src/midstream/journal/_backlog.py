@@ -1,7 +1,7 @@
 """What waits to be written into the journal: a bounded queue, two commits a second, new attempts after failures.
 
-Whatever happens to the disk is said once. What is here is kept and tried again until the cause is gone; when the queue
-is full, further records are dropped and counted, and the count is written as soon as it can be. Time is an argument.
+A disk failure is logged once. Queued records are kept and retried until the cause is gone; when the queue is full,
+further records are dropped and counted, and the count is written with the next commit. Time is an argument.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LONGEST_QUEUE = 10_000
 COMMIT_EVERY_S = 0.5
 """How long a record may wait for its commit; half of what may be lost, so that a slow commit fits in as well."""
 MOST_ROWS = 2000
-"""Rows of one commit, so that other processes get their turn."""
+"""Rows of one commit, so that other processes can commit in between."""
 FIRST_RETRY_S, BUSY_RETRY_S, LAST_RETRY_S = 1.0, 0.05, 30.0
-BUSY_SAID_AFTER = 8
-"""Attempts that found the journal locked before anybody hears of it: some are usual among many processes."""
+BUSY_LOGGED_AFTER = 8
+"""Attempts that find the journal locked before it is logged: with many processes a few are normal."""
 
 
 def retry_after(failures: int, *, busy: bool) -> float:
@@ -36,27 +36,30 @@ def retry_after(failures: int, *, busy: bool) -> float:
 
 
 class Backlog:
-    """The records on their way into one store. Anybody may `put` and `ask`; one thread at a time takes a `turn`."""
+    """The records on their way into one store.
+
+    Any thread may call `put` and `request_flush`; `flush_due` runs in one thread at a time.
+    """
 
     def __init__(self, store: Store, wall: Callable[[], float]) -> None:
         self.store = store
-        self.hurry = threading.Event()
-        """Set when the next turn should not wait until it is due."""
+        self.wake = threading.Event()
+        """Set when the next `flush_due` should run at once."""
         self.failures = 0
         """Attempts to write that failed, since the last that did not."""
         self.dropped = 0
         """Records that could not be kept."""
         self.queue: SimpleQueue[StreamRecord | None] = SimpleQueue()
         self._wall = wall
-        self._asked: SimpleQueue[threading.Event] = SimpleQueue()
-        self._waiting: list[threading.Event] = []  # who wants to know when everything is written
+        self._flush_requests: SimpleQueue[threading.Event] = SimpleQueue()
+        self._to_notify: list[threading.Event] = []  # set once everything is written
         self._rows: list[tuple[Value, ...]] = []
         self._due = math.inf  # when the rows at hand are to be written
         self._counting = threading.Lock()
-        self._untold = 0  # drops that the journal does not know of yet
+        self._uncommitted_drops = 0  # drops whose number is not in the journal yet
         self._dropped_at = 0.0
-        self._said: set[str] = set()
-        self._told = False  # whether anybody knows of the failures in a row
+        self._warned: set[str] = set()
+        self._failure_logged = False  # whether the present failures have been logged
 
     def __len__(self) -> int:
         return self.queue.qsize() + len(self._rows)
@@ -67,24 +70,24 @@ class Backlog:
         if ahead < LONGEST_QUEUE:
             self.queue.put(record)
             if ahead >= MOST_ROWS:
-                self.hurry.set()
+                self.wake.set()
         else:
             self._drop(1)
-            self.say(
+            self.warn_once(
                 "full",
                 f"the journal {self.store.path} is behind; records are dropped, and their number is kept",
             )
 
-    def ask(self) -> threading.Event:
+    def request_flush(self) -> threading.Event:
         """Ask for everything to be written at once. The event is set when it is, or when it cannot be now."""
         done = threading.Event()
-        self._asked.put(done)
+        self._flush_requests.put(done)
         self.queue.put(None)
-        self.hurry.set()
+        self.wake.set()
         return done
 
     def accept(self, record: StreamRecord | None) -> None:
-        """Make a row of what came out of the queue."""
+        """Turn a queued record into a row."""
         if record is None:
             return
         try:
@@ -93,33 +96,33 @@ class Backlog:
             self._drop(1)
             report_internal_error("journal", exc, "a record is missing from it; your stream is unaffected")
 
-    def turn(self, now: float) -> float | None:
-        """Take what is queued and write what is due; say when to come back, or None if nothing is left to do."""
-        self.hurry.clear()
-        while not self._asked.empty():
-            self._waiting.append(self._asked.get())
+    def flush_due(self, now: float) -> float | None:
+        """Take what is queued and write what is due. Return when to call again, or None if nothing is left to do."""
+        self.wake.clear()
+        while not self._flush_requests.empty():
+            self._to_notify.append(self._flush_requests.get())
         self._take()
-        if not self._rows and not self._untold:
-            self._answer()
+        if not self._rows and not self._uncommitted_drops:
+            self._notify_flushed()
             return None
         self._due = min(self._due, now + COMMIT_EVERY_S)
         full = len(self._rows) >= MOST_ROWS and not self.failures
-        if now < self._due and not full and not self._waiting:
+        if now < self._due and not full and not self._to_notify:
             return self._due
         try:
             self._write()
         except StoreError as error:
-            return self._failed(error, now)
+            return self._on_failure(error, now)
         except Exception as exc:  # noqa: BLE001 - whatever is wrong with these rows will be so the next time
             self._drop(len(self._rows))
             self._rows = []
             report_internal_error("journal", exc, "records are missing from it; your stream is unaffected")
-        return self._written(now)
+        return self._on_written(now)
 
-    def say(self, key: str, message: str) -> None:
+    def warn_once(self, key: str, message: str) -> None:
         """Warn of something once."""
-        if key not in self._said:
-            self._said.add(key)
+        if key not in self._warned:
+            self._warned.add(key)
             safe_log(logging.WARNING, "midstream: %s", message)
 
     def _take(self) -> None:
@@ -130,45 +133,45 @@ class Backlog:
             return
 
     def _write(self) -> None:
-        untold = self._untold
-        self.store.write(self._rows, untold, self._dropped_at)
+        uncommitted = self._uncommitted_drops
+        self.store.write(self._rows, uncommitted, self._dropped_at)
         self._rows = []
         with self._counting:
-            self._untold -= untold
+            self._uncommitted_drops -= uncommitted
         try:
             while self.store.trim(self._wall()) and self.queue.empty():
                 pass  # what is left may wait until there is less to do
         except StoreError as error:
             if not error.busy:
-                self.say("limits", f"old rows cannot be deleted: the journal {error}")
+                self.warn_once("limits", f"old rows cannot be deleted: the journal {error}")
 
-    def _written(self, now: float) -> float | None:
-        if self._told:
+    def _on_written(self, now: float) -> float | None:
+        if self._failure_logged:
             safe_log(logging.INFO, "midstream: the journal %s is written again", self.store.path)
-        self._told = False
+        self._failure_logged = False
         self.failures = 0
         self._due = math.inf
         if not self.queue.empty():
             return now
-        self._answer()
+        self._notify_flushed()
         return None
 
-    def _failed(self, error: StoreError, now: float) -> float:
+    def _on_failure(self, error: StoreError, now: float) -> float:
         self.failures += 1
-        if not error.busy or self.failures >= BUSY_SAID_AFTER:
-            self.say("file", f"the journal {error}; streams are unaffected, and it is tried again")
-            self._told = True
-            self._answer()
+        if not error.busy or self.failures >= BUSY_LOGGED_AFTER:
+            self.warn_once("file", f"the journal {error}; streams are unaffected, and it is tried again")
+            self._failure_logged = True
+            self._notify_flushed()
         self._due = now + retry_after(self.failures, busy=error.busy)
         return self._due
 
     def _drop(self, records: int) -> None:
         with self._counting:
             self.dropped += records
-            self._untold += records
+            self._uncommitted_drops += records
             self._dropped_at = self._wall()
 
-    def _answer(self) -> None:
-        for done in self._waiting:
+    def _notify_flushed(self) -> None:
+        for done in self._to_notify:
             done.set()
-        self._waiting.clear()
+        self._to_notify.clear()

@@ -40,7 +40,7 @@ def open_to_write(path: Path, steps: Sequence[Sequence[str]] = STEPS) -> Connect
         _uri(path, "rw"), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
     try:
-        version = _refuse_strangers(connection, path, len(steps))
+        version = _check_is_journal(connection, path, len(steps))
         if version == 0:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only before the first page
         connection.execute("PRAGMA journal_mode = WAL")
@@ -74,7 +74,7 @@ def open_to_read(path: Path) -> Connection:
     try:
         connection = _connect_to_read(path)
         try:
-            _refuse_strangers(connection, path, len(STEPS))
+            _check_is_journal(connection, path, len(STEPS))
         except BaseException:
             connection.close()
             raise
@@ -122,7 +122,7 @@ def _connect_to_read(path: Path) -> Connection:
         return connect("ro&immutable=1")
 
 
-def _refuse_strangers(connection: Connection, path: Path, latest: int) -> int:
+def _check_is_journal(connection: Connection, path: Path, latest: int) -> int:
     """Give the journal's version, 0 for one without tables yet."""
     connection.execute("BEGIN")  # another process may be making the journal: all three of one moment
     (application,) = connection.execute("PRAGMA application_id").fetchone()

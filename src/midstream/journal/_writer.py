@@ -21,7 +21,7 @@ IDLE_S = 10.0
 FLUSH_S = 2.0
 PAUSE_S = 1.0
 """How long a fork may wait for a commit that is under way."""
-AMISS_S = 1.0
+AFTER_FAULT_S = 1.0
 
 
 class Journal:
@@ -51,7 +51,7 @@ class Journal:
         self._clock = clock
         self._wall = wall
         self._threaded = threaded
-        self._start_over()
+        self._reset()
         WRITERS.add(self)
 
     def __repr__(self) -> str:
@@ -71,12 +71,12 @@ class Journal:
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
         """Wait until what was given so far is written; False if it cannot be now, or not in `timeout_s` seconds."""
         until = time.monotonic() + timeout_s
-        done = self._backlog.ask()
+        done = self._backlog.request_flush()
         thread = self._thread
         if thread is None or not thread.is_alive() or thread is threading.current_thread():
             # While the interpreter exits no thread can be started.
             while not done.is_set() and time.monotonic() < until:
-                self.turn(self._clock())
+                self.flush_due(self._clock())
                 done.wait(BUSY_RETRY_S if self._backlog.failures else 0.0)
         done.wait(max(0.0, until - time.monotonic()))
         return done.is_set() and not self._backlog.failures
@@ -84,14 +84,14 @@ class Journal:
     def close(self, timeout_s: float = FLUSH_S) -> bool:
         """Flush, and close the file. Whatever is written later opens it again."""
         written = self.flush(timeout_s)
-        with self._turning:
+        with self._flushing:
             self.store.close()
         return written
 
-    def turn(self, now: float) -> float | None:
-        """Do what is due at `now`, as the thread does; say when to come back, or None if nothing is left to do."""
-        with self._turning:
-            return self._backlog.turn(now)
+    def flush_due(self, now: float) -> float | None:
+        """Do what is due at `now`, as the thread does. Return when to call again, or None if nothing is left to do."""
+        with self._flushing:
+            return self._backlog.flush_due(now)
 
     # For the process
 
@@ -100,32 +100,32 @@ class Journal:
         until = time.monotonic() + timeout_s
         if not self.flush(timeout_s):
             lost = f"{len(self._backlog)} records could not be written into the journal {self.path}"
-            self._backlog.say("lost", f"{lost} before the process ended")
-        if self._turning.acquire(timeout=max(0.0, until - time.monotonic())):
-            self.store.close()  # whoever closes last leaves one file behind, and no log beside it
-            self._turning.release()
+            self._backlog.warn_once("lost", f"{lost} before the process ended")
+        if self._flushing.acquire(timeout=max(0.0, until - time.monotonic())):
+            self.store.close()  # the last connection to close removes the write-ahead log
+            self._flushing.release()
 
     def pause(self) -> bool:
         """Close the file before a fork, and hold everything up until `resume`; False if it took too long."""
-        if not self._turning.acquire(timeout=PAUSE_S):
+        if not self._flushing.acquire(timeout=PAUSE_S):
             return False
         self.store.close()
         return True
 
     def resume(self) -> None:
         """Go on in the parent, after the fork."""
-        self._turning.release()
+        self._flushing.release()
 
     def forked(self) -> None:
-        """Start over in a forked child: queue, thread and file are the parent's, and so is what waits to be written."""
+        """Reset in a forked child: queue, thread, file and unwritten records belong to the parent."""
         self.store.abandon()
-        self._start_over()
+        self._reset()
 
     # The thread
 
-    def _start_over(self) -> None:
+    def _reset(self) -> None:
         self._backlog = Backlog(self.store, self._wall)
-        self._turning = threading.Lock()
+        self._flushing = threading.Lock()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -148,12 +148,12 @@ class Journal:
         backlog = self._backlog
         while True:
             try:
-                again = self.turn(self._clock())
+                again = self.flush_due(self._clock())
             except Exception as exc:  # noqa: BLE001 - the thread must outlive a fault
                 report_internal_error("journal", exc)
-                again = self._clock() + AMISS_S
+                again = self._clock() + AFTER_FAULT_S
             if again is not None:
-                backlog.hurry.wait(max(0.0, again - self._clock()))
+                backlog.wake.wait(max(0.0, again - self._clock()))
                 continue
             try:
                 record = backlog.queue.get(timeout=IDLE_S)
@@ -161,16 +161,16 @@ class Journal:
                 if self._end():
                     return
             else:
-                with self._turning:
+                with self._flushing:
                     backlog.accept(record)
 
     def _end(self) -> bool:
-        with self._turning:
+        with self._flushing:
             self.store.close()
         with self._starting:
             self._thread = None
             if self._backlog.queue.empty():
-                return True  # who writes from now on finds no thread, and starts one
+                return True  # the next record finds no thread and starts one
             self._thread = threading.current_thread()
             return False
 
