@@ -4,21 +4,21 @@
     for record in contents.records:
         print(record.request_model, record.max_gap_s)
 
-Reading changes nothing and holds nobody up; any number of processes may write meanwhile. `flush` waits for what this
+Reading changes no file and blocks no writer; any number of processes may write meanwhile. `flush` waits for what this
 process has still to write. `Journal` is the writer itself, for records that come from elsewhere.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from midstream._support.journals import flush
-from midstream.journal._file import JournalError, open_to_read, unreadable
-from midstream.journal._kinds import DamagedRowError
+from midstream.journal._file import JournalError
+from midstream.journal._kinds import LARGEST, DamagedRowError
+from midstream.journal._reading import Reader, read_with
 from midstream.journal._rows import COLUMNS, reader_of
 from midstream.journal._writer import Journal
 from midstream.stream.model import StreamRecord
@@ -45,36 +45,8 @@ def read(
 
     Raises JournalError, a ValueError, for a file that is absent, not a journal, of a newer version, or damaged.
     """
-    import sqlite3  # noqa: PLC0415 - whoever never reads a journal does not pay for it
-
     file = Path(path).expanduser()
-    span = (-math.inf if since is None else since, math.inf if until is None else until)
-    connection = open_to_read(file)
-    try:
-        connection.text_factory = _text
-        known = [row[1] for row in connection.execute("PRAGMA table_info(streams)")]
-        names = [name for name in COLUMNS if name in known]
-        if not known:
-            return JournalContents([], 0)  # made a moment ago, and nothing written yet
-        records, skipped = _decoded(
-            iter(
-                connection.execute(
-                    f"SELECT {', '.join(names)} FROM streams WHERE started_at >= ? AND started_at < ? "  # noqa: S608
-                    "ORDER BY started_at, id",
-                    span,
-                )
-            ),
-            names,
-        )
-        query = "SELECT coalesce(sum(records), 0) FROM dropped WHERE at >= ? AND at < ?"
-        (dropped,) = connection.execute(query, span).fetchone()
-    except KeyError as missing:
-        raise JournalError(f"{file} is damaged: its table has no column {missing}") from None
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise unreadable(file, error) from None
-    finally:
-        connection.close()
-    return JournalContents(records, skipped, dropped)
+    return read_with(file, lambda reader: _contents(reader, since, until))
 
 
 def read_records(
@@ -84,18 +56,54 @@ def read_records(
     return read(path, since=since, until=until).records
 
 
-def _decoded(rows: Iterator[tuple[object, ...]], names: list[str]) -> tuple[list[StreamRecord], int]:
-    record_of, records, skipped = reader_of(names), [], 0
-    for row in rows:
+def _contents(reader: Reader, since: float | None, until: float | None) -> JournalContents:
+    connection = reader.connection
+    connection.text_factory = _text
+    known = [row[1] for row in connection.execute("PRAGMA table_info(streams)")]
+    if not known:
+        return JournalContents([], 0)  # made a moment ago, and nothing written yet
+    names = [name for name in COLUMNS if name in known]
+    try:
+        record_of = reader_of(names)
+    except KeyError as missing:
+        raise JournalError(f"{reader.path} is damaged: its table has no column {missing}") from None
+    records, skipped = [], 0
+    # A damaged start is of no time: it counts as damaged where all times are asked for.
+    for row in _rows(reader, "streams", names, ("started_at", since, until)):
         try:
             records.append(record_of(row))
         except DamagedRowError:  # noqa: PERF203 - one row must not spoil the others
             skipped += 1
-    return records, skipped
+    dropped = sum(
+        count
+        for (count,) in _rows(reader, "dropped", ["records"], ("at", since, until))
+        if type(count) is int and 0 < count <= LARGEST
+    )
+    return JournalContents(records, skipped, dropped)
+
+
+def _rows(
+    reader: Reader, table: str, names: Sequence[str], span: tuple[str, float | None, float | None]
+) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of a span of time, oldest first. Raises JournalError if there are more than the file can hold.
+
+    `span` is the column that holds the time, and the bounds of the span.
+    """
+    time, since, until = span
+    wanted = {f"{time} >= ?": since, f"{time} < ?": until}
+    bounds = {condition: bound for condition, bound in wanted.items() if bound is not None}
+    where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+    query = f"SELECT {', '.join(names)} FROM {table}{where} ORDER BY {time}, rowid"  # noqa: S608
+    length = 0
+    for number, row in enumerate(reader.connection.execute(query, tuple(bounds.values()))):
+        length += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if number >= reader.most_rows or length > reader.most_bytes:
+            raise reader.endless()
+        yield row
 
 
 def _text(raw: bytes) -> str | bytes:
-    """What is no text stays bytes, so that it spoils its own row and no other."""
+    """Leave what is not text as bytes, so that only its own row is damaged."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """How the values of a record are kept in a journal's row, each kind of them, and how they come back. Pure.
 
-A row may say anything, for a file can be damaged or somebody else's work. Numbers that no stream has (a negative
-duration, a start beyond the calendar) are refused here, so that nobody who reads records need think of them.
+A row may hold anything, since a file can be damaged or made by others. Numbers that no stream has (a negative
+duration, a start beyond the calendar) are refused here, so that readers of records need not check them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Value: TypeAlias = "int | float | str | None"
 LARGEST = 2**53
 """More than can be counted of anything here; up to it a count is exact as a float, and so in JSON, too."""
 LONGEST_S = 1e9
-"""Some 31 years: no stream, and nothing in it, takes longer."""
+"""About 31 years: no stream, and nothing in it, takes longer."""
 LATEST = 1e11
 """Unix time of the year 5138: no stream begins later, and calendars go on for a while."""
 ROUNDING_S = 1e-3
@@ -72,14 +72,20 @@ def _decode_flag(value: Any) -> bool:
     return value == 1
 
 
+def _decode_bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _damaged(value)
+    return value
+
+
 def _encode_count(value: int) -> int:
     if not 0 <= value <= LARGEST:
-        raise OverflowError("a count is below 0, or more than anything can be")
+        raise OverflowError("a count is below 0, or larger than any count can be")
     return int(value)
 
 
 def _encode_claim(value: int | None) -> int | None:
-    """A count that somebody else claims; what no count can be is not known."""
+    """A count that a server reported; one that is out of range is unknown."""
     return None if value is None or not 0 <= value <= LARGEST else int(value)
 
 
@@ -160,9 +166,9 @@ def _decode_span(span: Any) -> FreezeSpan:
             at_s=SHIFT.decode(span["at_s"]),
             length_s=SECONDS.decode(span["length_s"]),
             phase=_decode_phase(span["phase"]),
-            hidden=_decode_flag(int(span["hidden"])),
-            shared=_decode_flag(int(span["shared"])),
-            open=_decode_flag(int(span["open"])),
+            hidden=_decode_bool(span["hidden"]),
+            shared=_decode_bool(span["shared"]),
+            open=_decode_bool(span["open"]),
         )
     except (KeyError, TypeError, ValueError):
         raise _damaged(span) from None
@@ -195,4 +201,4 @@ def or_none(kind: Kind) -> Kind:
 
 
 CLAIM_OR_NONE = or_none(Kind("INTEGER", _encode_claim, _decode_count))
-"""A count that somebody else claims."""
+"""A count that a server reported."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from midstream.journal._file import JournalError, open_to_write
+from midstream.journal._file import JournalError, open_to_write, opened_here
 from midstream.journal._kinds import Value
 from midstream.journal._limits import DAY_S, trim
 from midstream.journal._rows import COLUMNS
@@ -98,11 +98,13 @@ class Store:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+            opened_here(self._identity, -1)
 
     def abandon(self) -> None:
         """Let go of a connection of our parent's, in a forked child, without closing it: its locks are the parent's."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            opened_here(self._identity, -1)
             import ctypes  # noqa: PLC0415 - for what hardly ever happens
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # or it is closed when it is collected
@@ -113,6 +115,7 @@ class Store:
         if self._connection is None:
             self._connection = open_to_write(self.path, self._steps)
             self._identity = self._identify()
+            opened_here(self._identity, +1)
         return self._connection
 
     def _identify(self) -> tuple[int, int]:
