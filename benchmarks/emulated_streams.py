@@ -17,11 +17,11 @@ from functools import partial
 from itertools import pairwise
 from urllib.parse import urlsplit
 
+from midstream._support.statistics import nearest_rank
 from midstream.lab.admission import engine
 from midstream.lab.apart import serve_apart
 from midstream.lab.emulation import Emulated, emulator
 from midstream.lab.hardware import PROFILES, HardwareProfile
-from midstream.lab.results import quantile
 from midstream.lab.simulator import simulate
 from midstream.lab.workload import closed_loop, fixed, lognormal_by, pairs
 
@@ -56,7 +56,7 @@ async def _hold(port: int, streams: int) -> Held:
     late = sorted(1000 * (b - a - STEP_S) for each in times for a, b in pairwise(each))
     chunks = sum(len(each) for each in times)
     merged = 1 - chunks / (streams * TOKENS)
-    return Held(streams, chunks / seconds, quantile(late, 0.5), quantile(late, 0.99), merged)
+    return Held(streams, chunks / seconds, nearest_rank(late, 0.5), nearest_rank(late, 0.99), merged)
 
 
 async def _stream(port: int) -> list[float]:

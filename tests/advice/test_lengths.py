@@ -14,7 +14,7 @@ from midstream.advice.buckets import Bounds, bounds_for, cut_off_of, needed_of_b
 from midstream.advice.lengths import lengths_of
 from midstream.advice.limits import LimitAdvice, Reasoning, Reserved, limit_advice
 from midstream.advice.survival import Quantile, Unsupported, curve_of, limit_for, naive_limit, needed
-from midstream.advice.words import limit_verdict, percent
+from midstream.advice.words import limit_verdict
 from midstream.sources.fleet import Bucket, Summary
 from midstream.stream.model import Outcome, StreamRecord
 from support.records import a_record
@@ -297,23 +297,6 @@ def test_the_verdict_says_to_raise_a_limit_at_which_the_data_stop() -> None:
         "going. Let requests ask for 1,800 for a while and ask again. What is known: it is 901 or more (95% interval). "
         "The data do support 20 %: 800 tokens (792 to 809)."
     )
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.001, "0.1 %"),
-        (0.0005, "0.05 %"),
-        (0.05, "5 %"),
-        (0.123, "12 %"),
-        (0.998, "99.8 %"),
-        (0, "0 %"),
-        (1, "100 %"),
-    ],
-)
-def test_a_share_is_written_with_the_digits_it_has(share: float, text: str) -> None:
-    """Neither 0 % for what is not nothing, nor 12.3 % for what is not that sure."""
-    assert percent(share) == text
 
 
 # Histograms

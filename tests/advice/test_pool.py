@@ -16,7 +16,6 @@ from midstream.advice.pool import (
     pool_of_log,
     pool_of_model,
     pool_of_view,
-    shown_bytes,
 )
 from midstream.sources.server import view_of
 
@@ -236,17 +235,6 @@ def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
         ValueError, match="is no amount of memory; write 12GiB, 12288MiB, or a number of bytes"
     ):
         bytes_of(text)
-
-
-def test_an_amount_of_memory_is_written_as_people_read_it() -> None:
-    """With the unit that suits it."""
-    assert [shown_bytes(each) for each in (15_360, 147_456, 12 * 2**30, 999, 5_922_000_000)] == [
-        "15 KiB",
-        "144 KiB",
-        "12 GiB",
-        "999 bytes",
-        "5,648 MiB",
-    ]
 
 
 # A log

@@ -62,9 +62,9 @@ def test_one_moment_splits_a_journal(journal: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
 
     assert printed.splitlines()[1].split() == ["from", "2026-11-01", "00:00:00", "2026-11-02", "00:00:00"]
-    assert "streams that froze                          8.0 %" in printed
+    assert "streams that froze                            8 %" in printed
     assert printed.splitlines()[-1].startswith(
-        "Better: the share of streams that froze fell from 8.0 % to 0.2 %; the longest silence (p99) fell from 8.00 s"
+        "Better: the share of streams that froze fell from 8 % to 0.2 %; the longest silence (p99) fell from 8.00 s"
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from midstream.lab.admission import ENGINES, PrefillChunk, Request, Step, engine
 from midstream.lab.hardware import A100, L4, PROFILES, QWEN3_8B, HardwareProfile, computed_profile
-from midstream.lab.results import RunResult, Spread, quantile, spread
+from midstream.lab.results import RunResult, Spread, spread
 from midstream.lab.simulator import simulate
 from midstream.lab.workload import (
     Workload,
@@ -260,10 +260,10 @@ def test_progress_is_told() -> None:
     assert told == [50, 100]
 
 
-def test_quantiles_lie_between_their_neighbours() -> None:
-    """The median of an even number of values is halfway; a spread of nothing is absent."""
-    assert [quantile([1.0, 2.0, 3.0, 4.0], share) for share in (0.0, 0.5, 1.0)] == [1.0, 2.5, 4.0]
-    assert spread([3.0, 1.0]) == Spread(median=2.0, p95=2.9, max=3.0, min=1.0)
+def test_a_spread_has_the_median_and_the_p95_by_nearest_rank() -> None:
+    """The median of an even number is halfway, and the p95 a value that was seen; a spread of nothing is absent."""
+    assert spread([3.0, 1.0]) == Spread(median=2.0, p95=3.0, max=3.0, min=1.0)
+    assert spread(list(range(1, 101))) == Spread(median=50.5, p95=95, max=100, min=1)
     assert spread([]) is None
 
 

@@ -15,15 +15,15 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
+from midstream.advice.threshold import threshold_of
 from midstream.report.answer_lengths import lengths, limit_use
 from midstream.report.at_once import BINS, most_at_once
 from midstream.report.figure import COLOURS, Figure, label
+from midstream.report.gaps import Series, bucket, by_model, exceedance, silences
 from midstream.report.lanes import laid_out, longest_silence
 from midstream.report.page import page
 from midstream.report.section import Section
 from midstream.report.sections import sections
-from midstream.report.silences import Series, bucket, by_model, exceedance, silences
-from midstream.report.threshold import threshold_of
 from midstream.report.timeline import about, timeline
 from support.records import a_record
 from support.report_records import AT, HOSTILE, HOSTILE_ATTRIBUTE, HOSTILE_SERVER, hostile, span, ten

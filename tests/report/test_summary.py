@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from midstream.advice.threshold import threshold_of
 from midstream.report.grouping import grouped, name_of
 from midstream.report.summary import Quantiles, summarise
 from midstream.report.tables import Table, tables
 from midstream.report.terminal import show
-from midstream.report.threshold import threshold_of
 from midstream.report.went_on import went_on
 from midstream.report.words import in_words
 from midstream.stream.model import Outcome, StreamRecord
@@ -98,7 +98,7 @@ def test_few_streams_are_counted_and_many_are_a_percentage() -> None:
     assert cells(few)["all"]["share"] == "7.1 to 59 %"
     many = [*ten(), *(a_record(max_gap_s=0.1) for _ in range(92))]
     freezes = {table.title: table for table in tables(grouped(many, "operation", 20))}["Freezes"]
-    assert cells(freezes)["chat"]["share"] == "2.0 % (0.6 to 7.0 %)"
+    assert cells(freezes)["chat"]["share"] == "2 % (0.55 to 7 %)"
 
 
 def test_tables_are_by_model_the_longest_frozen_first() -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from scipy import stats
 
-from midstream.advice.survival import CONFIDENCE
+from midstream._support.statistics import CONFIDENCE
 from midstream.sources.fleet import Bucket, Summary
 
 

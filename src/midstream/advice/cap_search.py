@@ -9,18 +9,19 @@ from statistics import mean, median
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from midstream._support.statistics import nearest_rank
 from midstream.advice.capacity import Caps
-from midstream.advice.load import Load
+from midstream.advice.load import RecordedLoad
 from midstream.lab.admission import engine
 from midstream.lab.hardware import HardwareProfile
-from midstream.lab.results import RunResult, quantile
+from midstream.lab.results import RunResult
 from midstream.lab.simulator import simulate
 
 GoalName: TypeAlias = Literal["freeze-share", "p99-gap", "throughput-given-up"]
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class CapGoal:
     """What a cap must achieve: at most this share of answers frozen or broken off, gap in seconds, throughput lost."""
 
     name: GoalName
@@ -35,7 +36,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class EngineKnob:
     """How one engine is told its pool and its cap in the lab; without a flag for the cap, clients hold back."""
 
     pool: str
@@ -44,15 +45,15 @@ class Lever:
     """Whether an answer can lose its memory under this rule: where it cannot, a cap ends no freeze."""
 
 
-LEVERS: Mapping[str, Lever] = MappingProxyType(
+ENGINE_KNOBS: Mapping[str, EngineKnob] = MappingProxyType(
     {
-        "vllm": Lever("num_gpu_blocks", "max_num_active_seqs", True),
-        "sglang": Lever("max_total_tokens", "max_running_requests", True),
-        "tgi": Lever("max_batch_total_tokens", None, True),
-        "tgi-2.4": Lever("max_batch_total_tokens", None, False),
-        "trtllm": Lever("max_tokens_in_kv_cache", "max_batch_size", False),
-        "trtllm-max-utilization": Lever("max_tokens_in_kv_cache", "max_batch_size", True),
-        "llamacpp": Lever("ctx_size", "parallel", True),
+        "vllm": EngineKnob("num_gpu_blocks", "max_num_active_seqs", True),
+        "sglang": EngineKnob("max_total_tokens", "max_running_requests", True),
+        "tgi": EngineKnob("max_batch_total_tokens", None, True),
+        "tgi-2.4": EngineKnob("max_batch_total_tokens", None, False),
+        "trtllm": EngineKnob("max_tokens_in_kv_cache", "max_batch_size", False),
+        "trtllm-max-utilization": EngineKnob("max_tokens_in_kv_cache", "max_batch_size", True),
+        "llamacpp": EngineKnob("ctx_size", "parallel", True),
     }
 )
 """Every engine of the lab."""
@@ -61,7 +62,7 @@ _BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class SimulationConfig:
     """What is simulated, but for the cap: an engine with its pool on some hardware, and the load.
 
     With `users` so many clients ask in turn, `requests` times in all; without, requests come when they came.
@@ -70,7 +71,7 @@ class Scene:
     engine: str
     pool_tokens: int
     hardware: HardwareProfile
-    load: Load
+    load: RecordedLoad
     users: int | None
     requests: int
     seeds: range
@@ -78,7 +79,7 @@ class Scene:
 
     def run(self, cap: int | None, seed: int) -> RunResult:
         """Simulate one cap; None is none."""
-        lever = LEVERS[self.engine]
+        lever = ENGINE_KNOBS[self.engine]
         most = self.most_at_once
         size = self.pool_tokens // _BLOCK if lever.pool == "num_gpu_blocks" else self.pool_tokens
         flags: dict[str, int] = {lever.pool: size}
@@ -104,7 +105,7 @@ class Scene:
         return self.users if self.users is not None else len(self.load.requests)
 
 
-Measure: TypeAlias = Literal["freeze-share", "p99-gap", "throughput", "first-token"]
+TrialFigure: TypeAlias = Literal["freeze-share", "p99-gap", "throughput", "first-token"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,11 @@ class Trial:
     cap: int | None
     runs: tuple[RunResult, ...]
 
-    def each(self, name: Measure) -> list[float]:
+    def each(self, name: TrialFigure) -> list[float]:
         """Return a figure of each run: shares, seconds, or tokens a second."""
         return [_FIGURES[name]([run]) for run in self.runs]
 
-    def all(self, name: Measure) -> float:
+    def all(self, name: TrialFigure) -> float:
         """Return a figure of all runs together.
 
         What few answers decide, freezes and the p99, is taken over the answers of all runs: a median of runs would
@@ -135,14 +136,14 @@ def _harmed(runs: Sequence[RunResult]) -> float:
 
 def _gap_p99(runs: Sequence[RunResult]) -> float:
     gaps = sorted(request.longest_gap_s or 0.0 for run in runs for request in run.served)
-    return quantile(gaps, 0.99) if gaps else 0.0
+    return nearest_rank(gaps, 0.99) if gaps else 0.0
 
 
 def _first_token_p95(runs: Sequence[RunResult]) -> float:
     return max((run.ttft_s.p95 for run in runs if run.ttft_s is not None), default=0.0)
 
 
-_FIGURES: Mapping[Measure, Callable[[Sequence[RunResult]], float]] = {
+_FIGURES: Mapping[TrialFigure, Callable[[Sequence[RunResult]], float]] = {
     "freeze-share": _harmed,
     "p99-gap": _gap_p99,
     "throughput": lambda runs: mean(run.throughput for run in runs),
@@ -158,7 +159,7 @@ class Search:
     """
 
     trials: tuple[Trial, ...]
-    goals: tuple[Goal, ...]
+    goals: tuple[CapGoal, ...]
     chosen: Trial | None
 
     def given_up(self, trial: Trial) -> float:
@@ -166,11 +167,11 @@ class Search:
         best = max(each.all("throughput") for each in self.trials)
         return 1 - trial.all("throughput") / best if best else 0.0
 
-    def value(self, trial: Trial, goal: Goal) -> float:
+    def value(self, trial: Trial, goal: CapGoal) -> float:
         """Return the figure that a goal is about."""
         return self.given_up(trial) if goal.name == "throughput-given-up" else trial.all(goal.name)
 
-    def meets(self, trial: Trial, goal: Goal) -> bool:
+    def meets(self, trial: Trial, goal: CapGoal) -> bool:
         """Tell whether a cap meets a goal, over all seeds."""
         return self.value(trial, goal) <= goal.most + 1e-9
 
@@ -186,7 +187,11 @@ def candidates(limits: Caps, most: int, *, count: int = 10) -> list[int]:
 
 
 def search(
-    scene: Scene, limits: Caps, goals: Sequence[Goal], *, played: Callable[[], object] = lambda: None
+    scene: SimulationConfig,
+    limits: Caps,
+    goals: Sequence[CapGoal],
+    *,
+    played: Callable[[], object] = lambda: None,
 ) -> Search:
     """Try caps by simulation and choose one: the highest that meets every goal, as do all caps below it.
 
@@ -210,7 +215,7 @@ def search(
     return _chosen(ordered, goals)
 
 
-def _chosen(trials: Sequence[Trial], goals: Sequence[Goal]) -> Search:
+def _chosen(trials: Sequence[Trial], goals: Sequence[CapGoal]) -> Search:
     asked = Search(tuple(trials), tuple(goals), None)
     calm = [goal for goal in goals if goal.name != "throughput-given-up"]
     fast = [goal for goal in goals if goal.name == "throughput-given-up"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from midstream.advice.cap_search import LEVERS, Goal, Scene, Search, Trial
+from midstream._support.numbers import percent
+from midstream.advice.cap_search import ENGINE_KNOBS, CapGoal, Search, SimulationConfig, Trial
 from midstream.advice.capacity import Caps
 from midstream.advice.doubts import Doubt, Ground
 from midstream.advice.pool import Pool
-from midstream.advice.words import percent
 
 _SECONDS_MATTER = 1.0
 
@@ -20,12 +20,12 @@ class CapAdvice:
 
     pool: Pool
     limits: Caps
-    scene: Scene
+    scene: SimulationConfig
     found: Search
     doubts: tuple[Doubt, ...]
 
 
-def goal_text(goal: Goal) -> str:
+def goal_text(goal: CapGoal) -> str:
     """Write a goal as a person says it."""
     if goal.name == "p99-gap":
         return f"a p99 gap of {goal.most:g} s at most"
@@ -40,7 +40,7 @@ def cap_verdict(advice: CapAdvice) -> str:
     found, scene = advice.found, advice.scene
     free = found.trials[-1]
     goals = " and ".join(goal_text(goal) for goal in found.goals)
-    if not LEVERS[scene.engine].evicts:
+    if not ENGINE_KNOBS[scene.engine].evicts:
         return (
             f"{scene.engine} never takes memory from an answer, so a cap ends no freeze here: requests wait for their "
             "first token instead, and the lever is max_tokens (`midstream advise max-tokens`)."

@@ -13,9 +13,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from midstream.advice._comparison import Comparison, Goal, Judgement, Measure, Side, Verdict
-from midstream.advice._differences import (
-    Interval,
+from midstream._support.numbers import rounded_up
+from midstream._support.statistics import Interval
+from midstream.advice.comparison import CompareGoal, Comparison, Judgement, Measure, Side, Verdict
+from midstream.advice.intervals import (
     design_effect,
     newcombe,
     quantile_difference,
@@ -23,7 +24,7 @@ from midstream.advice._differences import (
     rate_ratio,
 )
 
-__all__ = ["Comparison", "Goal", "Measure", "Side", "compare"]
+__all__ = ["CompareGoal", "Comparison", "Measure", "Side", "compare"]
 
 TAIL = 0.99
 FIRST = 0.95
@@ -37,9 +38,9 @@ LEAST = 5
 """Below so many streams on a side, nothing is said at all."""
 
 
-def compare(before: Side, after: Side, goal: Goal | None = None, *, seed: int = 0) -> Comparison:
+def compare(before: Side, after: Side, goal: CompareGoal | None = None, *, seed: int = 0) -> Comparison:
     """Compare two sides. The same seed gives the same intervals."""
-    goal = goal or Goal()
+    goal = goal or CompareGoal()
     chance = random.Random(seed)  # noqa: S311 - resampling, not secrets
     effect = max(design_effect(side.slices) for side in (before, after))
     froze = _froze(before, after, goal, effect)
@@ -51,7 +52,7 @@ def compare(before: Side, after: Side, goal: Goal | None = None, *, seed: int = 
     return Comparison(froze, tail, tokens, first, verdict, more, effect, tuple(_notes(before, after, effect)))
 
 
-def _froze(before: Side, after: Side, goal: Goal, effect: float) -> Measure:
+def _froze(before: Side, after: Side, goal: CompareGoal, effect: float) -> Measure:
     name = "streams that froze"
     if min(before.judged, after.judged) < LEAST:
         return Measure(name, _share(before), _share(after), None, "unknown", "too few streams")
@@ -60,7 +61,7 @@ def _froze(before: Side, after: Side, goal: Goal, effect: float) -> Measure:
     return Measure(name, *shares, change, _of_difference(change, goal.margin))
 
 
-def _tail(before: Side, after: Side, goal: Goal, effect: float, chance: random.Random) -> Measure:
+def _tail(before: Side, after: Side, goal: CompareGoal, effect: float, chance: random.Random) -> Measure:
     name = "longest silence, p99"
     values = (before.gaps.quantile(TAIL), after.gaps.quantile(TAIL))
     least = min(before.gaps.count, after.gaps.count)
@@ -74,7 +75,7 @@ def _tail(before: Side, after: Side, goal: Goal, effect: float, chance: random.R
     return Measure(name, *values, change, judgement)
 
 
-def _tokens(before: Side, after: Side, goal: Goal, chance: random.Random) -> Measure:
+def _tokens(before: Side, after: Side, goal: CompareGoal, chance: random.Random) -> Measure:
     name = "tokens per second"
     values = (before.tokens_per_s, after.tokens_per_s)
     change = rate_ratio(before.slices, after.slices, chance)
@@ -89,7 +90,7 @@ def _tokens(before: Side, after: Side, goal: Goal, chance: random.Random) -> Mea
     return Measure(name, *values, change, "better" if change.low > 1 + goal.give_up else judgement)
 
 
-def _first(before: Side, after: Side, goal: Goal, effect: float, chance: random.Random) -> Measure:
+def _first(before: Side, after: Side, goal: CompareGoal, effect: float, chance: random.Random) -> Measure:
     name = "first content, p95"
     values = (before.first_content.quantile(FIRST), after.first_content.quantile(FIRST))
     if (
@@ -125,7 +126,7 @@ def _verdict(froze: Measure, tail: Measure, tokens: Measure, first: Measure) -> 
     return "cannot tell"
 
 
-def _more(before: Side, after: Side, goal: Goal, effect: float) -> int | None:
+def _more(before: Side, after: Side, goal: CompareGoal, effect: float) -> int | None:
     """Return how many more streams on each side would settle whether fewer froze, if the shares stay as they are."""
     least = min(before.judged, after.judged)
     if least < 1:
@@ -145,13 +146,7 @@ def _more(before: Side, after: Side, goal: Goal, effect: float) -> int | None:
     while high - low > 0.02 * high and high - low > 1:
         middle = (low + high) / 2
         low, high = (low, middle) if settles(middle) else (middle, high)
-    return _rounded(max(high, floor))
-
-
-def _rounded(count: float) -> int:
-    """Round up to two digits: more would claim too much."""
-    step = 10 ** max(0, len(str(int(count))) - 2)
-    return int(-(-count // step) * step)
+    return rounded_up(max(high, floor))
 
 
 def _share(side: Side) -> float | None:

@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from midstream.advice._comparison import Side
+from midstream._support.statistics import nearest_rank
+from midstream.advice.comparison import Side
 from midstream.advice.lengths import chunks_are_tokens
-from midstream.advice.statistics import nearest_rank
 from midstream.sources.fleet import Fleet, Histogram, Slice
 from midstream.stream.model import Outcome, StreamRecord
 
@@ -39,7 +39,7 @@ class Values:
 
     def quantile(self, q: float) -> float | None:
         """Return the smallest value that at least a share `q` of all does not exceed; None of no values."""
-        return nearest_rank(self.ordered, q)
+        return nearest_rank(self.ordered, q) if self.ordered else None
 
 
 def side_of_records(records: Sequence[StreamRecord], freeze_after_s: float) -> Side:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from midstream.advice._comparison import Comparison, Goal, Measure
+from midstream._support.numbers import percent, points, seconds
+from midstream.advice.comparison import CompareGoal, Comparison, Measure
 
 
-def verdict(comparison: Comparison, goal: Goal) -> str:
+def verdict(comparison: Comparison, goal: CompareGoal) -> str:
     """Say what a comparison comes to, with the numbers that decided it."""
     froze, tail, tokens, first = comparison.froze, comparison.tail, comparison.tokens, comparison.first
     gain = "; ".join(_moved(each) for each in (froze, tail) if each.judgement == "better")
@@ -26,26 +27,6 @@ def verdict(comparison: Comparison, goal: Goal) -> str:
     return f"Too little data to tell{_so_far(froze)}{_more(comparison)}."
 
 
-def percent(value: float | None) -> str:
-    """Write a share."""
-    if value is None:
-        return "?"
-    return (
-        f"{100 * value:.2g} %"
-        if 0 < value < 0.01
-        else f"{100 * value:.0f} %"
-        if value >= 0.1
-        else f"{100 * value:.1f} %"
-    )
-
-
-def seconds(value: float | None) -> str:
-    """Write a duration."""
-    if value is None:
-        return "?"
-    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s" if value < 600 else f"{value / 60:.0f} min"
-
-
 def _moved(measure: Measure) -> str:
     verb = "fell" if measure.judgement == "better" else "rose"
     write = percent if measure.name.startswith("streams") else seconds
@@ -57,7 +38,7 @@ def _moved(measure: Measure) -> str:
     return f"{what} {verb} from {write(measure.before)} to {write(measure.after)}"
 
 
-def _cost(tokens: Measure, first: Measure, goal: Goal) -> str:
+def _cost(tokens: Measure, first: Measure, goal: CompareGoal) -> str:
     costs = []
     if tokens.judgement == "worse" and tokens.change is not None:
         costs.append(
@@ -72,7 +53,7 @@ def _cost(tokens: Measure, first: Measure, goal: Goal) -> str:
     return ", and ".join(costs)
 
 
-def _kept(tokens: Measure, first: Measure, goal: Goal) -> str:
+def _kept(tokens: Measure, first: Measure, goal: CompareGoal) -> str:
     kept, unsure = [], []
     if tokens.change is None:
         unsure.append("tokens per second held")
@@ -95,7 +76,7 @@ def _so_far(froze: Measure) -> str:
         return ""
     return (
         f": {percent(froze.before)} of the streams froze before and {percent(froze.after)} after, but the difference "
-        f"may be anything from {100 * froze.change.low:+.1f} to {100 * froze.change.high:+.1f} points"
+        f"may be anything from {points(froze.change.low)} to {points(froze.change.high)} points"
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Literal, NamedTuple, TypeAlias
 
-from midstream.advice.load import Load
-from midstream.advice.words import percent
-from midstream.lab.results import quantile
+from midstream._support.numbers import percent
+from midstream._support.statistics import nearest_rank
+from midstream.advice.load import RecordedLoad
 from midstream.sources.server import ServerView
 from midstream.stream.model import Outcome, StreamRecord
 
@@ -38,7 +38,7 @@ class Doubt(NamedTuple):
 def doubts(
     records: Sequence[StreamRecord],
     *,
-    load: Load | None = None,
+    load: RecordedLoad | None = None,
     pool_tokens: int | None = None,
     view: ServerView | None = None,
     cap: int | None = None,
@@ -64,7 +64,10 @@ def _never_reached(cap: int, peak: int) -> Doubt:
 
 
 def _of_memory(
-    records: Sequence[StreamRecord], load: Load | None, pool_tokens: int | None, view: ServerView | None
+    records: Sequence[StreamRecord],
+    load: RecordedLoad | None,
+    pool_tokens: int | None,
+    view: ServerView | None,
 ) -> Iterator[Doubt]:
     if load is not None and pool_tokens is not None and load.in_flight < _FULL * pool_tokens:
         yield Doubt(
@@ -114,10 +117,10 @@ def _of_waiting(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
     waits = sorted(
         record.time_to_first_content_s for record in records if record.time_to_first_content_s is not None
     )
-    if len(waits) >= 20 and quantile(waits, 0.95) > _WAITS_LONG_S:
+    if len(waits) >= 20 and nearest_rank(waits, 0.95) > _WAITS_LONG_S:
         yield Doubt(
             "out of capacity",
-            f"Requests wait already: 5 % for more than {quantile(waits, 0.95):.0f} s before the first token "
+            f"Requests wait already: 5 % for more than {nearest_rank(waits, 0.95):.0f} s before the first token "
             f"(median {median(waits):.1f} s). A lower cap moves the silence there; more memory or servers end it.",
         )
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from midstream._support.numbers import percent, rounded_up
 from midstream._support.sanitize import clean
 from midstream.advice.buckets import Bounds, bounds_for, cut_off_of
 from midstream.advice.capacity import Caps, caps
-from midstream.advice.words import percent, rounded
 from midstream.sources.fleet import Summary
 from midstream.telemetry.instruments import MODEL, OPERATION
 
@@ -53,7 +53,7 @@ def fleet_limit_verdict(limit: FleetLimit) -> str:
     if bounds.more:
         return (
             f"Which limit cuts {cut} of answers cannot be told from {bounds.answers:,} answers: about "
-            f"{rounded(bounds.more)} more {'is' if bounds.more == 1 else 'are'} needed; {known}."
+            f"{rounded_up(bounds.more):,} more {'is' if bounds.more == 1 else 'are'} needed; {known}."
         )
     if bounds.cut_off_share > bounds.cut / 2:
         return (

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from midstream._support.statistics import CONFIDENCE
 from midstream.advice.lengths import Length, Lengths, groups_of, lengths_of
 from midstream.advice.survival import (
-    CONFIDENCE,
     Curve,
     Quantile,
     Unsupported,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
 
+from midstream._support.statistics import nearest_rank
 from midstream.advice.lengths import lengths_of
 from midstream.lab.admission import Request
-from midstream.lab.results import quantile
 from midstream.lab.workload import Workload, WorkloadCall, generator
 from midstream.stream.model import StreamRecord
 
@@ -30,7 +30,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RecordedLoad:
     """The requests whose lengths are known, in the order in which they came, and how many records have none.
 
     `peak` and `usual` are how many of all streams were open at once: at most, and for 95 % of the time at most.
@@ -56,7 +56,7 @@ class Load:
     @property
     def p95_answer(self) -> float:
         """The 95th percentile of answers, as long as they became."""
-        return quantile(sorted(request.answer for request in self.requests), 0.95)
+        return nearest_rank(sorted(request.answer for request in self.requests), 0.95)
 
     def as_logged(self, seed: int, users: int | None, count: int) -> Workload:
         """Return calls like those that were made.
@@ -77,7 +77,7 @@ class Load:
         return Workload(tuple(calls), users)
 
 
-def load_of(records: Sequence[StreamRecord]) -> Load:
+def load_of(records: Sequence[StreamRecord]) -> RecordedLoad:
     """Return the load that records tell of. Raises LoadError if none has the lengths of its prompt and answer."""
     shapes = []
     for answer in lengths_of(records).answers:
@@ -102,7 +102,7 @@ def load_of(records: Sequence[StreamRecord]) -> Load:
     shapes.sort(key=lambda shape: shape.at_s)
     first = shapes[0].at_s
     peak, usual = concurrency(records)
-    return Load(
+    return RecordedLoad(
         requests=tuple(
             Shape(shape.at_s - first, shape.prompt, shape.answer, shape.limit, shape.duration_s)
             for shape in shapes

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream.lab.results import quantile
+from midstream._support.statistics import nearest_rank
 from midstream.stream.model import StreamRecord
 
 ENOUGH = 50
@@ -40,7 +40,7 @@ def levels_of(records: Sequence[StreamRecord]) -> list[Level]:
         if record.max_gap_s is not None:
             gaps.append(record.max_gap_s)
         if index + 1 == len(paired) or paired[index + 1][0] > at_once:
-            gap = quantile(sorted(gaps), 0.99) if gaps else None
+            gap = nearest_rank(sorted(gaps), 0.99) if gaps else None
             levels.append(Level(at_once, index + 1, frozen, gap))
     return levels
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from midstream._support.numbers import byte_size
 from midstream.advice.kv import KvCache
 from midstream.sources.server import ServerView
 
@@ -70,12 +71,12 @@ def pool_of_model(cache: KvCache, memory_bytes: int, *, block_size: int = 1) -> 
     tokens = memory_bytes // (cache.bytes_per_token * block_size) * block_size
     if tokens < 1:
         raise PoolError(
-            f"{shown_bytes(memory_bytes)} hold not even a block of {block_size} tokens of "
-            f"{shown_bytes(cache.bytes_per_token)} each; give the memory that is left for the KV cache"
+            f"{byte_size(memory_bytes)} hold not even a block of {block_size} tokens of "
+            f"{byte_size(cache.bytes_per_token)} each; give the memory that is left for the KV cache"
         )
     return Pool(
         tokens,
-        f"{shown_bytes(memory_bytes)} at {cache.bytes_per_token:,} bytes a token ({cache.formula})",
+        f"{byte_size(memory_bytes)} at {cache.bytes_per_token:,} bytes a token ({cache.formula})",
         cache.notes,
     )
 
@@ -92,14 +93,6 @@ def bytes_of(text: str) -> int:
     number, unit, binary, _ = matched.groups()
     base = 1024 if binary else 1000
     return round(float(number) * (base ** _UNITS[unit.upper()] if unit else 1))
-
-
-def shown_bytes(amount: float) -> str:
-    """Write an amount of memory as people read it: 12 GiB, 144 KiB, 15,360 bytes."""
-    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if amount >= 10 * size or (amount >= size and amount % size == 0):
-            return f"{amount / size:,.4g} {unit}"
-    return f"{amount:,.0f} bytes"
 
 
 @dataclass(frozen=True, slots=True)

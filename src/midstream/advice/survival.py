@@ -14,11 +14,11 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from scipy import stats
 
-CONFIDENCE = 0.95
+from midstream._support.statistics import CONFIDENCE, z_of
+
 _ROUNDING = 1e-12
 
 
@@ -155,7 +155,7 @@ def needed(cut: float, *, confidence: float = CONFIDENCE) -> int:
     The upper end of the interval lies within the data when the band is at or below `cut` before the longest
     answer, where the curve stands at 1 in n: log n * exp(-z * sqrt(1 - 1 / n) / log n) >= -log cut.
     """
-    z = _z(confidence)
+    z = z_of(confidence)
 
     def suffices(n: int) -> bool:
         return math.log(n) * math.exp(-z * math.sqrt(1 - 1 / n) / math.log(n)) >= -math.log(cut)
@@ -180,7 +180,7 @@ def _more(curve: Curve, cut: float) -> int:
     A standard error shrinks with the square root of the number of answers. So many times as many are needed as
     bring the band down to `cut` somewhere; or as many as if nothing had been cut, by the share that reached the end.
     """
-    z = _z(curve.confidence)
+    z = z_of(curve.confidence)
     times = []
     for longer, high in zip(curve.longer, curve.high, strict=True):
         if high is not None and 0 < longer < cut * (1 - 1e-9):
@@ -200,7 +200,3 @@ def _more(curve: Curve, cut: float) -> int:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
-
-
-def _z(confidence: float) -> float:
-    return NormalDist().inv_cdf(0.5 + confidence / 2)

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
+from midstream._support.numbers import percent, rounded_up
 from midstream.advice.limits import LimitAdvice
 from midstream.advice.survival import Quantile, Unsupported, limit_for, needed
 
 _SHARES = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
-
-
-def percent(share: float) -> str:
-    """Write a share with as many digits as it has to say: 0.1 %, 12 %, 99.9 %."""
-    per_cent = 100 * share
-    if per_cent == 0 or abs(per_cent) >= 10:
-        digits = 1 if 99 < abs(per_cent) < 100 else 0
-        return f"{per_cent:.{digits}f} %"
-    return f"{per_cent:.2g} %"
 
 
 def limit_verdict(advice: LimitAdvice) -> str:
@@ -47,7 +39,7 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
     if why.stops_at is None:
         everything = needed(why.cut, confidence=why.confidence)
         return (
-            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {rounded(why.more)} more "
+            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {rounded_up(why.more):,} more "
             f"{'is' if why.more == 1 else 'are'} needed"
             f"{_sooner(advice, everything)}.{known}{_instead(advice, why)}"
         )
@@ -57,7 +49,7 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
         if limits and max(limits) >= 0.5 * why.stops_at
         else "The longest answers were left or broke off before their end, so collect more and ask again"
     )
-    more = f", with about {rounded(why.more)} more answers" if why.more else ""
+    more = f", with about {rounded_up(why.more):,} more answers" if why.more else ""
     return (
         f"{wanted} cannot be told: the data stop at {why.stops_at:,} tokens, where "
         f"{percent(why.still_going)} of answers "
@@ -68,7 +60,7 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
 def _sooner(advice: LimitAdvice, everything: int) -> str:
     """Say what makes fewer answers suffice."""
     if advice.curve.answers < everything:
-        return f" (some {rounded(everything)} in all if none is cut)"
+        return f" (some {rounded_up(everything):,} in all if none is cut)"
     highest = max(advice.asked, default=0)
     return f", or fewer if more requests ask for {highest:,} as some do" if len(advice.asked) > 1 else ""
 
@@ -82,9 +74,3 @@ def _instead(advice: LimitAdvice, why: Unsupported) -> str:
                 interval = f"{found.low:,} to {found.high:,}"
                 return f" The data do support {percent(share)}: {found.limit:,} tokens ({interval})."
     return ""
-
-
-def rounded(number: int) -> str:
-    """Round up to two digits: an estimate should not look exact."""
-    unit = 10 ** max(0, len(str(number)) - 2)
-    return f"{-(-number // unit) * unit:,}"

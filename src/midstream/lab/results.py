@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal, TypeAlias
+
+from midstream._support.statistics import nearest_rank
 
 Ending: TypeAlias = Literal["stop", "length", "error", "left", "refused", "unfinished"]
 """How a request ended: as engines end them, or its client hung up, it was not taken, or time was up."""
@@ -127,15 +130,7 @@ def spread(values: Sequence[float]) -> Spread | None:
     if not values:
         return None
     ordered = sorted(values)
-    return Spread(quantile(ordered, 0.5), quantile(ordered, 0.95), ordered[-1], ordered[0])
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Interpolate linearly between the two values next to a share of an ordered sequence."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return Spread(median(ordered), nearest_rank(ordered, 0.95), ordered[-1], ordered[0])
 
 
 def _share(answers: Iterable[bool]) -> float:

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from midstream._support.numbers import plural
 from midstream.report.figure import Figure, Json, axis, upright
-from midstream.report.numbers import plural
 from midstream.report.summary import is_finished, limit_used
 from midstream.stream.finish_reasons import stream_finish_label
 from midstream.stream.model import StreamRecord

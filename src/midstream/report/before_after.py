@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from midstream.advice.compare import Goal, compare
+from midstream._support.numbers import counted, few_or_percent, interval, seconds
+from midstream.advice.compare import CompareGoal, compare
 from midstream.advice.compare_sides import side_of_records
 from midstream.advice.compare_words import verdict
-from midstream.report.numbers import counted, few_or_percent, interval, seconds
+from midstream.advice.threshold import threshold_of
+from midstream.report.gaps import Series, exceedance
 from midstream.report.section import Section
-from midstream.report.silences import Series, exceedance
-from midstream.report.summary import Summary, summarise
-from midstream.report.tables import Row, Table, froze_note
-from midstream.report.threshold import threshold_of
+from midstream.report.summary import StreamSummary, summarise
+from midstream.report.tables import ReportRow, Table, froze_note
 from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
 NAMES = ("before", "after")
 
-_ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
+_ROWS: tuple[tuple[str, Callable[[StreamSummary], str]], ...] = (
     ("streams", lambda s: f"{s.streams:,}"),
     ("a silence could be seen in", lambda s: f"{s.gap.count:,}"),
     ("froze", lambda s: counted(s.froze)),
@@ -43,7 +43,7 @@ def side_by_side(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) 
         title="Before and after",
         by="",
         columns=NAMES,
-        rows=tuple(Row(name, tuple(cell(each) for each in summaries)) for name, cell in _ROWS),
+        rows=tuple(ReportRow(name, tuple(cell(each) for each in summaries)) for name, cell in _ROWS),
         notes=(
             *filter(None, [froze_note(summarise([*before, *after]), threshold_of([*before, *after]))]),
             *((f"Of fewer than 100 streams ({', '.join(few)}), the p99 is the longest.",) if few else ()),
@@ -55,7 +55,7 @@ def judged(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> str
     """Say in a sentence whether the change did good, as `midstream compare` does."""
     freeze_after_s = threshold_of([*before, *after]).value_s or FREEZE_AFTER_S
     one, other = (side_of_records(records, freeze_after_s) for records in (before, after))
-    return verdict(compare(one, other), Goal())
+    return verdict(compare(one, other), CompareGoal())
 
 
 def section(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> Section:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from datetime import tzinfo
 from typing import Any
 
+from midstream.advice.threshold import threshold_of
 from midstream.report.grouping import grouped
 from midstream.report.summary import summarise
-from midstream.report.threshold import threshold_of
 from midstream.report.words import in_words
 from midstream.stream.model import StreamRecord
 

@@ -7,21 +7,22 @@ from collections.abc import Callable, Mapping
 from datetime import tzinfo
 from functools import reduce
 
-from midstream._support.sanitize import clean
-from midstream.advice.statistics import Share, share
-from midstream.report.grouping import UNKNOWN
-from midstream.report.numbers import (
+from midstream._support.numbers import (
     ABSENT,
     bounds,
     counted,
     few_or_percent,
     interval,
+    moment,
     percent,
     plural,
     seconds,
+    zone_name,
 )
-from midstream.report.tables import Row, Table
-from midstream.report.words import moment, zone_name
+from midstream._support.sanitize import clean
+from midstream._support.statistics import Share, share
+from midstream.report.grouping import UNKNOWN
+from midstream.report.tables import ReportRow, Table
 from midstream.sources.fleet import Fleet, Histogram, Summary
 from midstream.telemetry.instruments import ADDRESS, MODEL, OPERATION
 
@@ -69,11 +70,11 @@ def fleet_tables(fleet: Fleet, by: str, label: str, top: int, freeze_after_s: fl
 
     def table(title: str, columns: Mapping[str, _Cell], *notes: str) -> Table:
         shown = [
-            Row(name, tuple(cell(each) for cell in columns.values()), frozen=bool(each.frozen_s))
+            ReportRow(name, tuple(cell(each) for cell in columns.values()), frozen=bool(each.frozen_s))
             for name, each in rows
         ]
         if len(shown) > 1:
-            shown.append(Row("all", tuple(cell(total) for cell in columns.values()), total=True))
+            shown.append(ReportRow("all", tuple(cell(total) for cell in columns.values()), total=True))
         return Table(title, clean(by), tuple(columns), tuple(shown), notes)
 
     return (

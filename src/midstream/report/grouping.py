@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from midstream._support.sanitize import clean
-from midstream.report.summary import Summary, summarise
+from midstream.report.summary import StreamSummary, summarise
 from midstream.stream.model import StreamRecord
 
 FIELDS = ("model", "server", "operation")
@@ -16,11 +16,11 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StreamGroup:
     """Some streams and what they were like; `name` is fit to be shown."""
 
     name: str
-    summary: Summary
+    summary: StreamSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Grouping:
     """All streams by one thing. `rest` stands for the groups that there was no room for, `left_out` in number."""
 
     by: str
-    groups: tuple[Group, ...]
-    rest: Summary | None
+    groups: tuple[StreamGroup, ...]
+    rest: StreamSummary | None
     left_out: int
-    total: Summary
+    total: StreamSummary
 
 
 def grouped(records: Sequence[StreamRecord], by: str, top: int) -> Grouping:
@@ -47,7 +47,7 @@ def grouped(records: Sequence[StreamRecord], by: str, top: int) -> Grouping:
     rest = [record for _, group in ordered[len(kept) :] for record in group]
     return Grouping(
         by=clean(by),
-        groups=tuple(Group(name, summarise(group)) for name, group in kept),
+        groups=tuple(StreamGroup(name, summarise(group)) for name, group in kept),
         rest=summarise(rest) if rest else None,
         left_out=len(ordered) - len(kept),
         total=summarise(records),

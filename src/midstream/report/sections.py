@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import tzinfo
 
+from midstream.advice.threshold import threshold_of
 from midstream.report.answer_lengths import lengths, limit_use
 from midstream.report.before_after import section
+from midstream.report.gaps import by_model, exceedance, silences
 from midstream.report.grouping import grouped
 from midstream.report.section import Section
-from midstream.report.silences import by_model, exceedance, silences
 from midstream.report.tables import tables
-from midstream.report.threshold import threshold_of
 from midstream.report.timeline import timeline
 from midstream.report.words import in_words
 from midstream.stream.model import StreamRecord

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from midstream.advice.statistics import Share, quantile, share
+from midstream._support.statistics import Share, quantile, share
+from midstream.advice.threshold import is_measured
 from midstream.stream.finish_reasons import stream_finish_label
 from midstream.stream.model import Outcome, StreamRecord
 
@@ -23,7 +24,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class StreamSummary:
     """Streams together. Durations are seconds; what no stream could tell is None, never 0."""
 
     streams: int
@@ -60,7 +61,7 @@ class Summary:
     output_tokens: Quantiles
 
 
-def summarise(records: Sequence[StreamRecord]) -> Summary:
+def summarise(records: Sequence[StreamRecord]) -> StreamSummary:
     """Return what these streams were like together."""
     seen = [record for record in records if is_measured(record)]
     frozen = [record for record in seen if record.freezes]
@@ -69,7 +70,7 @@ def summarise(records: Sequence[StreamRecord]) -> Summary:
         record for record in finished if stream_finish_label(record.finish_reasons) == "length"
     ]
     freezes = sum(record.freezes for record in records)
-    return Summary(
+    return StreamSummary(
         streams=len(records),
         buffered=sum(record.buffered for record in records),
         gap=quantiles([record.max_gap_s for record in seen if record.max_gap_s is not None]),
@@ -106,11 +107,6 @@ def quantiles(values: Sequence[float]) -> Quantiles:
         quantile(values, 0.99),
         max(values, default=None),
     )
-
-
-def is_measured(record: StreamRecord) -> bool:
-    """Whether a silence could be seen in this stream: two pieces of output, or a silence in progress, unbuffered."""
-    return record.max_gap_s is not None and not record.buffered
 
 
 def is_finished(record: StreamRecord) -> bool:

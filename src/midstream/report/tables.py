@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from midstream._support.numbers import ABSENT, counted, few_or_percent, interval, percent, plural, seconds
+from midstream.advice.threshold import Threshold
 from midstream.report.grouping import Grouping
-from midstream.report.numbers import ABSENT, counted, few_or_percent, interval, percent, plural, seconds
-from midstream.report.summary import Summary
-from midstream.report.threshold import Threshold
+from midstream.report.summary import StreamSummary
 from midstream.stream.model import Outcome
 
 _ALARMING = ("froze", "time\nfrozen")
@@ -17,7 +17,7 @@ _ALARMING = ("froze", "time\nfrozen")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """One line: the name of what it is about, and its cells."""
 
     name: str
@@ -33,10 +33,10 @@ class Table:
     title: str
     by: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     notes: tuple[str, ...]
 
-    def alarming(self, row: Row, column: int) -> bool:
+    def alarming(self, row: ReportRow, column: int) -> bool:
         """Whether this cell says that something froze: only it stands out, not what is unknown or zero beside it."""
         cell = row.cells[column]
         return row.frozen and self.columns[column] in _ALARMING and cell.split()[0] not in {"0", ABSENT}
@@ -45,7 +45,7 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class _Column:
     head: str
-    cell: Callable[[Summary], str]
+    cell: Callable[[StreamSummary], str]
 
 
 def tables(grouping: Grouping, threshold: Threshold | None = None) -> tuple[Table, ...]:
@@ -66,9 +66,9 @@ def tables(grouping: Grouping, threshold: Threshold | None = None) -> tuple[Tabl
 
 
 def _table(title: str, grouping: Grouping, columns: Sequence[_Column], notes: Sequence[str]) -> Table:
-    def row(name: str, summary: Summary, *, total: bool = False) -> Row:
+    def row(name: str, summary: StreamSummary, *, total: bool = False) -> ReportRow:
         cells = tuple(column.cell(summary) for column in columns)
-        return Row(name, cells, frozen=bool(summary.freezes) and not total, total=total)
+        return ReportRow(name, cells, frozen=bool(summary.freezes) and not total, total=total)
 
     rows = [row(group.name, group.summary) for group in grouping.groups]
     if grouping.rest is not None:
@@ -84,7 +84,7 @@ def _table(title: str, grouping: Grouping, columns: Sequence[_Column], notes: Se
     )
 
 
-def _silence_notes(total: Summary) -> list[str]:
+def _silence_notes(total: StreamSummary) -> list[str]:
     without = total.streams - total.froze.total
     parts = [
         f"{total.buffered:,} that came in one burst, which hides any silence" if total.buffered else "",
@@ -100,7 +100,7 @@ def _silence_notes(total: Summary) -> list[str]:
     ]
 
 
-def froze_note(total: Summary, threshold: Threshold | None) -> str:
+def froze_note(total: StreamSummary, threshold: Threshold | None) -> str:
     """Say what froze means in a table, or nothing where nothing froze."""
     if threshold is None or not total.froze.count:
         return ""
@@ -109,7 +109,7 @@ def froze_note(total: Summary, threshold: Threshold | None) -> str:
     return f"froze: silent for {threshold.value_s:g} s or more."
 
 
-def _freeze_notes(total: Summary, threshold: Threshold | None) -> list[str]:
+def _freeze_notes(total: StreamSummary, threshold: Threshold | None) -> list[str]:
     return [
         froze_note(total, threshold),
         "share: of all streams like these, with 95 % confidence; after the share of those seen, if they are 30 or more."
@@ -121,7 +121,7 @@ def _freeze_notes(total: Summary, threshold: Threshold | None) -> list[str]:
     ]
 
 
-def _whose(total: Summary) -> list[_Column]:
+def _whose(total: StreamSummary) -> list[_Column]:
     columns = [_Column("hidden", lambda s: f"{s.hidden:,}"), _Column("shared", lambda s: counted(s.shared))]
     # Most servers do not count tokens on every chunk, and then nothing can be told apart.
     if _told(total):
@@ -129,7 +129,7 @@ def _whose(total: Summary) -> list[_Column]:
     return columns
 
 
-def _whose_notes(total: Summary) -> list[str]:
+def _whose_notes(total: StreamSummary) -> list[str]:
     return [
         "hidden: the server froze, and the program was busy and did not wait; these are not among the freezes."
         if total.hidden
@@ -146,7 +146,7 @@ def _whose_notes(total: Summary) -> list[str]:
     ]
 
 
-def _answers(total: Summary) -> list[_Column]:
+def _answers(total: StreamSummary) -> list[_Column]:
     return [
         _Column("first\ncontent\np50", lambda s: seconds(s.first_content.p50)),
         _Column("first\ncontent\np95", lambda s: seconds(s.first_content.p95)),
@@ -158,7 +158,7 @@ def _answers(total: Summary) -> list[_Column]:
     ]
 
 
-def _limit_notes(total: Summary) -> list[str]:
+def _limit_notes(total: StreamSummary) -> list[str]:
     unfinished = total.streams - total.finished
     return [
         f"{plural(unfinished, 'stream')} did not finish, and {'is' if unfinished == 1 else 'are'} not among those that "
@@ -175,15 +175,15 @@ def _limit_notes(total: Summary) -> list[str]:
     ]
 
 
-def _told(total: Summary) -> bool:
+def _told(total: StreamSummary) -> bool:
     return "stall" in total.suspected or "withheld" in total.suspected
 
 
-def _suspected(word: str, summary: Summary) -> str:
+def _suspected(word: str, summary: StreamSummary) -> str:
     return f"{summary.suspected.get(word, 0):,} of {summary.froze.count:,}" if summary.froze.count else ABSENT
 
 
-def _outcomes(word: str, summary: Summary) -> str:
+def _outcomes(word: str, summary: StreamSummary) -> str:
     return f"{summary.outcomes.get(word, 0):,}"
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone, tzinfo
 from functools import partial
 
+from midstream._support.numbers import plural, seconds
 from midstream.report.at_once import at_once
 from midstream.report.figure import Figure, Json, axis, label
 from midstream.report.grouping import name_of
 from midstream.report.lanes import Laid, Laying, laid_out, spans
-from midstream.report.numbers import plural, seconds
 from midstream.stream.model import FreezeSpan, StreamRecord
 
 LANE_PX = 14

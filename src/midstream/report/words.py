@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 
+from midstream._support.numbers import bounds, moment, percent, plural, seconds, zone_name
+from midstream.advice.threshold import Threshold, is_measured, threshold_of
 from midstream.report.grouping import name_of
-from midstream.report.numbers import bounds, percent, plural, seconds
-from midstream.report.summary import Summary, is_measured, summarise
-from midstream.report.threshold import Threshold, threshold_of
+from midstream.report.summary import StreamSummary, summarise
 from midstream.report.went_on import went_on
 from midstream.stream.model import Outcome, StreamRecord
 
@@ -35,18 +35,7 @@ def in_words(records: Sequence[StreamRecord], zone: tzinfo | None = None) -> tup
     return tuple(filter(None, _sentences(records, total, zone)))
 
 
-def moment(at: float, zone: tzinfo | None = None) -> str:
-    """Write a Unix time for people, to the second."""
-    return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def zone_name(at: float, zone: tzinfo | None = None) -> str:
-    """Name the zone of the times as an offset, such as UTC+01:00, which every reader knows."""
-    offset = datetime.fromtimestamp(at, zone).astimezone(zone).strftime("%z")
-    return "UTC" if offset == "+0000" else f"UTC{offset[:3]}:{offset[3:5]}"
-
-
-def _sentences(records: Sequence[StreamRecord], total: Summary, zone: tzinfo | None) -> Iterator[str]:
+def _sentences(records: Sequence[StreamRecord], total: StreamSummary, zone: tzinfo | None) -> Iterator[str]:
     yield _what(records, zone)
     yield _froze(total, threshold_of(records))
     yield _where(records, total)
@@ -80,7 +69,7 @@ def _what(records: Sequence[StreamRecord], zone: tzinfo | None) -> str:
     )
 
 
-def _froze(total: Summary, threshold: Threshold) -> str:
+def _froze(total: StreamSummary, threshold: Threshold) -> str:
     seen = total.froze.total
     if not seen:
         return "No silence could be measured: that takes an answer that arrives in several pieces."
@@ -101,7 +90,7 @@ def _froze(total: Summary, threshold: Threshold) -> str:
     )
 
 
-def _where(records: Sequence[StreamRecord], total: Summary) -> str:
+def _where(records: Sequence[StreamRecord], total: StreamSummary) -> str:
     """Name the one place where most of it happened, if there is more than one place."""
     everybody = Counter(_place(record) for record in records if is_measured(record))
     frozen = Counter(_place(record) for record in records if is_measured(record) and record.freezes)
@@ -118,7 +107,7 @@ def _place(record: StreamRecord) -> tuple[str, str]:
     return name_of(record, "model"), name_of(record, "server")
 
 
-def _whose(records: Sequence[StreamRecord], total: Summary) -> str:
+def _whose(records: Sequence[StreamRecord], total: StreamSummary) -> str:
     if not total.freezes:
         return ""
     shared, freezes = total.shared.count, total.freezes
@@ -163,7 +152,7 @@ def _apart(freezes: int, shared: int, others_went_on: int) -> Iterator[str]:
         )
 
 
-def _endings(total: Summary) -> str:
+def _endings(total: StreamSummary) -> str:
     told = [
         f"{(count := total.outcomes[outcome.value]):,} {words.format(be='was' if count == 1 else 'were')}"
         for outcome, words in _ENDINGS.items()
@@ -173,7 +162,7 @@ def _endings(total: Summary) -> str:
     return f"{completed:,} of {total.streams:,} completed; {', '.join(told)}." if told else ""
 
 
-def _limits(total: Summary) -> str:
+def _limits(total: StreamSummary) -> str:
     parts = []
     if total.length.count:
         parts.append(f"{total.length.count:,} of {total.finished:,} finished answers ended by length")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from midstream.advice.cap_search import Measure
+from midstream.advice.cap_search import TrialFigure
 from midstream.advice.cap_verdict import CapAdvice
 from midstream.cli.common.errors import CliError, installing, unwritten
 
@@ -23,7 +23,7 @@ def plot_search(file: Path, advice: CapAdvice) -> None:
         f"{scene.engine}, {advice.pool.tokens:,} tokens of KV cache, {scene.most_at_once} at once",
         fontsize=10,
     )
-    shown: tuple[tuple[Measure, float, str, str], ...] = (
+    shown: tuple[tuple[TrialFigure, float, str, str], ...] = (
         ("freeze-share", 100, "frozen, % of answers", "tab:red"),
         ("p99-gap", 1, "p99 of the longest gap, s", "tab:orange"),
         ("throughput", 1, "tokens a second", "tab:blue"),

@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from midstream.advice.cap_search import LEVERS, Measure, Search, Trial
+from midstream.advice.cap_search import ENGINE_KNOBS, Search, Trial, TrialFigure
 from midstream.advice.cap_verdict import CapAdvice, cap_verdict, goal_text
-from midstream.advice.compare import Goal
+from midstream.advice.compare import CompareGoal
 from midstream.advice.engines import flags_for
 from midstream.advice.situation import Situation
 from midstream.lab.admission import ENGINES
@@ -54,9 +54,9 @@ def comparing(found: Search, chosen: Trial, journal: Path) -> str:
     free = found.trials[-1].all("throughput")
     price = math.ceil(100 * max(0.0, 1 - chosen.all("throughput") / free)) if free else 0
     command = f"midstream compare --journal {shlex.quote(str(journal))} --at WHEN-YOU-SET-IT"
-    if price <= 100 * Goal().give_up:
+    if price <= 100 * CompareGoal().give_up:
         return command
-    usual = f"{100 * Goal().give_up:g} %"
+    usual = f"{100 * CompareGoal().give_up:g} %"
     return (
         f"{command} --give-up {price}    (its price here; without it, {usual} of the throughput may be lost)"
     )
@@ -102,7 +102,7 @@ def _curve(advice: CapAdvice) -> Table:
     return table
 
 
-def _spread(trial: Trial, name: Measure, *, scale: float = 1, digits: int = 0) -> str:
+def _spread(trial: Trial, name: TrialFigure, *, scale: float = 1, digits: int = 0) -> str:
     ordered = sorted(scale * value for value in trial.each(name))
     wide = f" ({ordered[0]:.{digits}f}-{ordered[-1]:.{digits}f})" if len(ordered) > 1 else ""
     return f"{scale * trial.all(name):.{digits}f}{wide}"
@@ -137,7 +137,7 @@ def document(advice: CapAdvice) -> dict[str, object]:
         "simulation": {
             "engine": scene.engine,
             "rule": ENGINES[scene.engine].rule,
-            "evicts": LEVERS[scene.engine].evicts,
+            "evicts": ENGINE_KNOBS[scene.engine].evicts,
             "hardware": asdict(scene.hardware),
             "users": scene.users,
             "requests": scene.requests if scene.users is not None else len(load.requests),

@@ -14,12 +14,21 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from midstream.advice.cap_search import LEVERS, Goal, GoalName, Scene, Search, candidates, search
+from midstream.advice.cap_search import (
+    ENGINE_KNOBS,
+    CapGoal,
+    GoalName,
+    Search,
+    SimulationConfig,
+    candidates,
+    search,
+)
 from midstream.advice.cap_verdict import CapAdvice, simulated_doubts
 from midstream.advice.capacity import Caps, caps
 from midstream.advice.doubts import doubts
 from midstream.advice.load import LoadError, load_of
 from midstream.advice.pool import Pool
+from midstream.advice.threshold import threshold_of
 from midstream.cli.advise.cap_plot import plot_search
 from midstream.cli.advise.cap_show import document, show
 from midstream.cli.advise.fleet import cap_fleet, refuse_with_prometheus
@@ -52,7 +61,6 @@ from midstream.cli.common.plots import ENDINGS
 from midstream.cli.common.prometheus_options import PrometheusOption, source_of
 from midstream.cli.common.selection import empty
 from midstream.lab.hardware import PROFILES
-from midstream.report.threshold import threshold_of
 from midstream.sources.select import journal_path
 from midstream.sources.server import ServerView
 from midstream.stream.model import FREEZE_AFTER_S
@@ -72,7 +80,7 @@ def concurrency(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"One of {', '.join(LEVERS)}. Without it: the server's, else vllm.",
+            help=f"One of {', '.join(ENGINE_KNOBS)}. Without it: the server's, else vllm.",
             show_default=False,
         ),
     ] = None,
@@ -156,9 +164,9 @@ def concurrency(
     """
     goals = [_goal(text) for text in goal or ["freeze-share=1%"]]
     check_plot(plot, ENDINGS)
-    if engine is not None and engine not in LEVERS:
+    if engine is not None and engine not in ENGINE_KNOBS:
         raise typer.BadParameter(
-            f"{engine} is not one of {', '.join(LEVERS)}; for an API that you do not run, "
+            f"{engine} is not one of {', '.join(ENGINE_KNOBS)}; for an API that you do not run, "
             "see `midstream advise flags --engine hosted`.",
             param_hint="--engine",
         )
@@ -208,7 +216,7 @@ def concurrency(
     limits = caps(size.tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
     asking = None if as_they_came else users or max(2, load.usual)
     after_s = freeze_after or threshold_of(records).value_s or FREEZE_AFTER_S
-    scene = Scene(name, size.tokens, profile, load, asking, requests, range(seeds), after_s)
+    scene = SimulationConfig(name, size.tokens, profile, load, asking, requests, range(seeds), after_s)
     found = _searched(scene, limits, goals)
     against = doubts(records, load=load, pool_tokens=size.tokens, view=view)
     against += simulated_doubts(found, {doubt.ground for doubt in against})
@@ -235,7 +243,7 @@ def _with_contradiction(size: Pool, engine: str, view: ServerView | None) -> Poo
     return replace(size, notes=(*size.notes, note))
 
 
-def _searched(scene: Scene, limits: Caps, goals: Sequence[Goal]) -> Search:
+def _searched(scene: SimulationConfig, limits: Caps, goals: Sequence[CapGoal]) -> Search:
     """Run the simulations, with a progress bar if somebody watches."""
     runs = (len(candidates(limits, scene.most_at_once)) + 1) * len(scene.seeds)
     screen = Console(stderr=True)
@@ -244,7 +252,7 @@ def _searched(scene: Scene, limits: Caps, goals: Sequence[Goal]) -> Search:
         return search(scene, limits, goals, played=lambda: progress.advance(task))
 
 
-def _goal(text: str) -> Goal:
+def _goal(text: str) -> CapGoal:
     name, _, value = text.partition("=")
     kinds: dict[str, GoalName] = {
         "freeze-share": "freeze-share",
@@ -257,7 +265,7 @@ def _goal(text: str) -> Goal:
             f"{text!r} is no goal; write freeze-share=1%, p99-gap=2s or throughput-given-up=10%.",
             param_hint="--goal",
         )
-    return Goal(
+    return CapGoal(
         kind, parse_seconds(value, "--goal") if kind == "p99-gap" else parse_share(value, "--goal", zero=True)
     )
 

@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from midstream._support.numbers import percent
 from midstream.advice.capacity import caps
 from midstream.advice.doubts import doubts
 from midstream.advice.engines import FLAGS, flags_for
-from midstream.advice.load import Load, LoadError, load_of
+from midstream.advice.load import LoadError, RecordedLoad, load_of
 from midstream.advice.observed import ENOUGH, Level, levels_of, observed_cap
 from midstream.advice.situation import Situation, version_of
-from midstream.advice.words import percent
 from midstream.cli.advise.flags_show import document, show
 from midstream.cli.advise.options import NOT_ENOUGH, JsonOption, parse_share
 from midstream.cli.advise.pool import (
@@ -186,7 +186,7 @@ def _records(
     return chosen_records(journal, since, until, where)
 
 
-def _load(records: Sequence[StreamRecord]) -> Load | None:
+def _load(records: Sequence[StreamRecord]) -> RecordedLoad | None:
     try:
         return load_of(records) if records else None
     except LoadError:
@@ -194,7 +194,11 @@ def _load(records: Sequence[StreamRecord]) -> Load | None:
 
 
 def _cap(
-    given: int | None, records: Sequence[StreamRecord], load: Load | None, pool: int | None, share: float
+    given: int | None,
+    records: Sequence[StreamRecord],
+    load: RecordedLoad | None,
+    pool: int | None,
+    share: float,
 ) -> tuple[int | None, str]:
     """Return the cap and how it comes about: as given, by the pool, or by what happened at each level."""
     if given is not None:

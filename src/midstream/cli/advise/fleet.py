@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from midstream._support.numbers import percent
 from midstream.advice.fleet_limits import BY, fleet_caps, fleet_limit_verdict, fleet_limits
 from midstream.advice.pool import Pool
-from midstream.advice.words import percent
 from midstream.cli.advise.options import NOT_ENOUGH
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.prometheus_options import fleet_of

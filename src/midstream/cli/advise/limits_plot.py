@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from midstream._support.numbers import percent
 from midstream.advice.limits import LimitAdvice
 from midstream.advice.survival import Quantile
-from midstream.advice.words import percent
 from midstream.cli.common.errors import CliError, installing, unwritten
 
 _MOST = 4

@@ -8,10 +8,11 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
+from midstream._support.numbers import percent
 from midstream.advice.limits import LimitAdvice, Tried
 from midstream.advice.reserving import RESERVING
 from midstream.advice.survival import Quantile
-from midstream.advice.words import limit_verdict, percent
+from midstream.advice.words import limit_verdict
 
 _CAUSES = {
     "limit": "cut at a limit",

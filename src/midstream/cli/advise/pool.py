@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import typer
 
 from midstream.advice.kv import DTYPES, ConfigError, kv_cache_of
-from midstream.advice.load import Load
+from midstream.advice.load import RecordedLoad
 from midstream.advice.pool import Pool, PoolError, bytes_of, pool_of_log, pool_of_model, pool_of_view
 from midstream.cli.advise.options import read_text
 from midstream.cli.common.errors import CliError
@@ -203,7 +203,7 @@ def _or_sentence(make: Callable[[], _Made], before: str) -> _Made:
         raise CliError(f"{before}{error}") from error
 
 
-def check_size(size: Pool, load: Load) -> None:
+def check_size(size: Pool, load: RecordedLoad) -> None:
     """Raise CliError for a pool in which nothing can run, or that nobody has."""
     least = max(LEAST_POOL, math.ceil(load.mean_prompt + load.mean_answer))
     if size.tokens < least:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import typer
 
+from midstream._support.numbers import moment as written
+from midstream._support.numbers import plural
 from midstream._support.sanitize import clean
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.journal_options import chosen_records
 from midstream.report.grouping import FIELDS, attribute_names
-from midstream.report.numbers import plural
-from midstream.report.words import moment as written
 from midstream.sources.select import SelectionError, journal_path, moment
 from midstream.stream.model import StreamRecord
 

@@ -13,9 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from midstream.advice.compare import Goal, Side
+from midstream._support.numbers import moment as written
+from midstream.advice.compare import CompareGoal, Side
 from midstream.advice.compare import compare as compared_of
 from midstream.advice.compare_sides import side_of_fleet, side_of_records
+from midstream.advice.threshold import threshold_of
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.http_options import HeaderOption
 from midstream.cli.common.journal_options import (
@@ -28,8 +30,6 @@ from midstream.cli.common.journal_options import (
 from midstream.cli.common.prometheus_options import PrometheusOption, fleet_of, source_of
 from midstream.cli.compare.show import document, show
 from midstream.cli.compare.spans import Span, as_long_before, spans_of
-from midstream.report.threshold import threshold_of
-from midstream.report.words import moment as written
 from midstream.sources.prometheus import PrometheusSource
 from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
@@ -109,7 +109,7 @@ def compare(
     A fleet, from its metrics, as long before as after:
       midstream compare --prometheus localhost:9090 --at 2h --where model=big
     """
-    goal = Goal(
+    goal = CompareGoal(
         give_up=_number(give_up, "--give-up", 100) / 100,
         bearable_s=_number(bearable, "--bearable"),
         margin=_number(margin, "--margin", 100) / 100,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
 
-from midstream.advice.compare import Comparison, Goal, Measure, Side
-from midstream.advice.compare_words import percent, seconds, verdict
+from midstream._support.numbers import ABSENT, moment, number, per_cent, percent, points, seconds
+from midstream.advice.compare import CompareGoal, Comparison, Measure, Side
+from midstream.advice.compare_words import verdict
 
-ABSENT = "-"
 WORDS = {
     "better": "better",
     "worse": "worse",
@@ -23,18 +22,18 @@ KEPT = {"tokens per second": "held", "first content, p95": "bearable"}
 """What it is called where nothing had to get better."""
 
 
-def show(console: Console, before: Side, after: Side, compared: Comparison, goal: Goal) -> None:
+def show(console: Console, before: Side, after: Side, compared: Comparison, goal: CompareGoal) -> None:
     """Print everything for people."""
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in ("before", "after", "change, 95 %"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=False)
-    table.add_row("from", _moment(before.since), _moment(after.since))
-    table.add_row("to", _moment(before.until), _moment(after.until))
+    table.add_row("from", moment(before.since), moment(after.since))
+    table.add_row("to", moment(before.until), moment(after.until))
     table.add_row("streams", *(f"{side.streams:,.0f}" for side in (before, after)))
     table.add_row("  a silence could be seen in", *(f"{side.judged:,.0f}" for side in (before, after)))
-    table.add_row("  open at once", *(_number(side.at_once, 1) for side in (before, after)))
+    table.add_row("  open at once", *(number(side.at_once, 1) for side in (before, after)))
     for measure in (compared.froze, compared.tail, compared.tokens, compared.first):
         table.add_row(*_cells(measure))
     console.print(table)
@@ -44,7 +43,7 @@ def show(console: Console, before: Side, after: Side, compared: Comparison, goal
     console.print(verdict(compared, goal), soft_wrap=not console.is_terminal)
 
 
-def document(before: Side, after: Side, compared: Comparison, goal: Goal) -> dict[str, object]:
+def document(before: Side, after: Side, compared: Comparison, goal: CompareGoal) -> dict[str, object]:
     """Return everything for a script. Durations are seconds, times Unix seconds; what is not known is null."""
     return {
         "verdict": compared.verdict,
@@ -69,11 +68,11 @@ def _cells(measure: Measure) -> tuple[str, ...]:
     judged = KEPT.get(measure.name, "as before") if measure.judgement == "same" else WORDS[measure.judgement]
     said = f"{judged}: {measure.why}" if measure.why else judged
     if measure.name.startswith("streams"):
-        moved = f"{100 * change.low:+.1f} to {100 * change.high:+.1f} points" if change else ABSENT
+        moved = f"{points(change.low)} to {points(change.high)} points" if change else ABSENT
         return (measure.name, percent(measure.before), percent(measure.after), moved, said)
     if measure.name.startswith("tokens"):
-        moved = f"{100 * change.low:.0f} to {100 * change.high:.0f} %" if change else ABSENT
-        return (measure.name, _number(measure.before, 1), _number(measure.after, 1), moved, said)
+        moved = f"{per_cent(change.low)} to {percent(change.high)}" if change else ABSENT
+        return (measure.name, number(measure.before, 1), number(measure.after, 1), moved, said)
     moved = f"{change.low:+.2f} to {change.high:+.2f} s" if change else ABSENT
     return (measure.name, seconds(measure.before), seconds(measure.after), moved, said)
 
@@ -100,11 +99,3 @@ def _measure(measure: Measure) -> dict[str, object]:
         "judgement": measure.judgement,
         "why": measure.why or None,
     }
-
-
-def _number(value: float | None, digits: int) -> str:
-    return ABSENT if value is None else f"{value:,.{digits}f}"
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from midstream import StreamRecord
+from midstream._support.statistics import nearest_rank
 from midstream.advice.capacity import Caps, caps
 from midstream.cli.demo.crowd import Load
 from midstream.cli.demo.live import ABSENT, Timeline, seconds, timeline_table
 from midstream.cli.demo.story import SERVE
 from midstream.cli.demo.user import User
-from midstream.lab.results import quantile
 from midstream.sources.server import Reading
 
 WIDE = 96
@@ -62,7 +62,7 @@ class Seen:
             self.pool_tokens,
             sum(prompts) / len(prompts),
             sum(answers) / len(answers),
-            quantile(answers, 0.95),
+            nearest_rank(answers, 0.95),
         )
 
 
@@ -93,7 +93,7 @@ def show_advice(console: Console, seen: Seen) -> None:
         "",
         Text.assemble(
             ("The advice: ", "bold"),
-            f"answers had {mean:.0f} tokens on average and 95 of 100 no more than {quantile(answers, 0.95):.0f}, "
+            f"answers had {mean:.0f} tokens on average and 95 of 100 no more than {nearest_rank(answers, 0.95):.0f}, "
             f"after prompts of {prompt:.0f}. The server's own page says that its KV cache holds "
             f"{seen.pool_tokens:,} tokens: {_fit(limits)}. So let no more run at once, and the others wait for their "
             "first word instead:",

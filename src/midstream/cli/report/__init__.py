@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from midstream.advice.threshold import threshold_of
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.http_options import HeaderOption
 from midstream.cli.common.journal_options import (
@@ -28,7 +29,6 @@ from midstream.report.document import document
 from midstream.report.grouping import FIELDS, grouped
 from midstream.report.tables import tables
 from midstream.report.terminal import console, show
-from midstream.report.threshold import threshold_of
 from midstream.report.words import in_words
 from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 

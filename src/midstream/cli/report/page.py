@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from midstream._support.numbers import moment, plural, zone_name
 from midstream.cli.common.errors import spare_databases, unwritten
 from midstream.report.lanes import MOST_DRAWN
-from midstream.report.numbers import plural
 from midstream.report.sections import sections
-from midstream.report.words import moment, zone_name
 from midstream.stream.model import StreamRecord
 
 KINDS = ("model", "server", "operation")

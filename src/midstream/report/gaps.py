@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from midstream._support.numbers import plural, seconds
+from midstream.advice.threshold import Threshold, is_measured
 from midstream.report.figure import SERIES, Figure, Json, axis, label, upright
 from midstream.report.grouping import name_of
-from midstream.report.numbers import plural, seconds
-from midstream.report.summary import is_measured
-from midstream.report.threshold import Threshold
 from midstream.stream.model import StreamRecord
 
 PER_DECADE = 5

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream.report.summary import is_measured
 from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
 
@@ -16,6 +15,11 @@ class Threshold:
     value_s: float | None
     """None if there is no such one: they had several, or none, or it is not known."""
     words: str
+
+
+def is_measured(record: StreamRecord) -> bool:
+    """Whether a gap could be measured in this stream: two pieces of output, or a gap in progress, and not buffered."""
+    return record.max_gap_s is not None and not record.buffered
 
 
 def threshold_of(records: Sequence[StreamRecord]) -> Threshold:

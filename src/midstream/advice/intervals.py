@@ -1,41 +1,36 @@
-"""How sure one can be of a difference: intervals for shares, quantiles and rates of two samples. Pure."""
+"""How sure one can be of a difference: intervals for shares, quantiles and rates of two samples. Pure.
+
+SciPy's `bootstrap` would need every value, and as many independent ones as there are values: here a side may be a
+histogram, and streams that freeze together count as fewer. Tests hold these intervals against resamples that are made,
+and against published ones.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from midstream.advice.statistics import CONFIDENCE
+from midstream._support.statistics import CONFIDENCE, Interval, wilson
+from midstream.sources.fleet import Slice
 
-if TYPE_CHECKING:
-    from midstream.advice._comparison import Distribution
-    from midstream.sources.fleet import Slice
-
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 RESAMPLES = 4000
 """Enough for the ends of a 95 % interval to be steady to a few percent of its width."""
 LEAST_SLICES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A number and the ends between which it lies with a confidence of 95 %."""
+class Distribution(Protocol):
+    """Values of streams: a list of them, or a histogram."""
 
-    value: float
-    low: float
-    high: float
+    @property
+    def count(self) -> float:
+        """How many there are."""
+        ...
 
-
-def wilson(p: float, n: float) -> tuple[float, float]:
-    """Return the ends of Wilson's interval for a share `p` of `n`, which need not be whole: see `statistics.share`."""
-    z2 = _Z * _Z
-    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return (0.0 if p <= 0 else max(0.0, centre - half)), (1.0 if p >= 1 else min(1.0, centre + half))
+    def quantile(self, q: float) -> float | None:
+        """Return a quantile; None without values."""
+        ...
 
 
 def newcombe(p1: float, n1: float, p2: float, n2: float) -> Interval:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
-from midstream.advice._differences import Interval
+from midstream._support.statistics import Interval
+from midstream.advice.intervals import Distribution
 from midstream.sources.fleet import Slice
 
 Judgement: TypeAlias = Literal["better", "worse", "same", "unclear", "unknown"]
 """unclear: there are data, and too few of them. unknown: there are none, or far too few."""
 Verdict: TypeAlias = Literal["better", "worse", "unchanged", "cannot tell"]
-
-
-class Distribution(Protocol):
-    """Values of streams: a list of them, or a histogram."""
-
-    @property
-    def count(self) -> float:
-        """How many there are."""
-        ...
-
-    def quantile(self, q: float) -> float | None:
-        """Return a quantile; None without values."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +44,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class CompareGoal:
     """What counts as good."""
 
     give_up: float = 0.10

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from midstream.advice.statistics import Share, quantile, share
+from midstream._support.statistics import Share, quantile, share
 
 
 @given(st.integers(0, 300), st.integers(1, 300), st.sampled_from([0.8, 0.95, 0.99]))
