@@ -296,6 +296,36 @@ def test_a_side_of_a_fleet_is_what_its_histograms_say() -> None:
         side_of_fleet(Fleet(0.0, 1.0, (Summary({}),)), 5.0)
 
 
+def test_idle_time_of_a_fleet_is_no_time_as_it_is_none_in_a_journal() -> None:
+    """Ten minutes with a stream open for 12 s of each: 600 tokens in 120 s are 5 a second, and not 1."""
+    gaps = classic([(5.0, 100), (math.inf, 100)])
+    summary = Summary(
+        {}, ended={("completed", "stop"): 100}, max_gap=gaps, duration=classic([(math.inf, 100)], 240.0)
+    )
+    pieces = [Slice(60.0 * i, 12.0, 10.0, 0.0, 60.0) for i in range(10)]
+    idle = [Slice(600.0 + 60.0 * i, 0.0, 0.0, 0.0, 0.0) for i in range(30)]
+    running = Slice(2400.0, 60.0, 0.0, 0.0, 300.0)
+
+    found = side_of_fleet(Fleet(0.0, 2400.0, (summary,), (*pieces, *idle)), 5.0)
+    assert (found.tokens_per_s, found.at_once, len(found.slices)) == (5.0, 2.0, 10)
+    longer = side_of_fleet(Fleet(0.0, 2460.0, (summary,), (*pieces, *idle, running)), 5.0)
+    assert longer.tokens_per_s == pytest.approx(900 / 180)
+
+
+def test_a_fleet_whose_metrics_do_not_show_when_streams_were_open_has_no_tokens_per_second() -> None:
+    """An older version, or a scrape that drops gauges."""
+    gaps = classic([(5.0, 100), (math.inf, 100)])
+    summary = Summary(
+        {}, ended={("completed", "stop"): 100}, max_gap=gaps, duration=classic([(math.inf, 100)], 240.0)
+    )
+    pieces = tuple(Slice(60.0 * i, None, 10.0, 0.0, 60.0) for i in range(10))
+    found = side_of_fleet(Fleet(0.0, 600.0, (summary,), pieces), 5.0)
+
+    assert (found.tokens_per_s, found.at_once) == (None, None)
+    assert found.why_no_tokens == "the metrics do not show when a stream was open (stream_active)"
+    assert compare(found, found).tokens.judgement == "unknown"
+
+
 def test_a_fleet_that_lost_its_usage_has_no_tokens_per_second() -> None:
     """A tenth of the streams reported none."""
     gaps = classic([(5.0, 100), (math.inf, 100)])

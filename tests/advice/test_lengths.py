@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 from typing import Any
@@ -91,6 +92,80 @@ def test_as_many_answers_as_are_needed_suffice_and_one_fewer_does_not(cut: float
     assert needed(cut) == answers
     assert isinstance(limit_for(curve_of(range(1, answers + 1), []), cut), Quantile)
     assert isinstance(limit_for(curve_of(range(1, answers), []), cut), Unsupported)
+
+
+def uniform(low: int, high: int, count: int, seed: int = 1) -> list[int]:
+    """So many lengths, each between two numbers."""
+    drawn = random.Random(seed)
+    return [drawn.randint(low, high) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "limit"),
+    [
+        ([700] * 8000, 700),
+        (uniform(1, 500, 8000), 500),
+        (uniform(3, 8, 8000), 8),
+        ([min(4000, n) for n in uniform(1, 5000, 200_000)], 4000),
+        ([1] * 4000, 1),
+    ],
+    ids=["all equal", "1 to 500", "3 to 8", "a shared maximum of many", "one token"],
+)
+def test_the_largest_length_is_an_answer_where_several_share_it(lengths: list[int], limit: int) -> None:
+    """None was cut there or above, and enough answers reached it: hardly any can be longer."""
+    found = limit_for(curve_of(lengths, []), 0.001)
+    assert found == Quantile(0.001, limit, found.low or 0, limit, 0.95)
+
+
+def test_a_shared_largest_length_needs_as_many_answers_as_an_exact_interval_of_none() -> None:
+    """1 - 0.025 ** (1 / 3688) is 0.1 %: Clopper and Pearson, of none in 3,688."""
+    assert isinstance(limit_for(curve_of([700] * 3688, []), 0.001), Quantile)
+    few = limit_for(curve_of([700] * 3687, []), 0.001)
+    assert isinstance(few, Unsupported)
+    assert (few.more, few.low, few.stops_at) == (1, 700, None)
+
+
+def test_one_answer_that_was_cut_at_the_largest_length_may_be_longer() -> None:
+    """Of 8,000 it is one in 8,000, below one in a thousand; of 40 that were cut above, the lengths are not known."""
+    assert isinstance(limit_for(curve_of([700] * 8000, [700]), 0.001), Quantile)
+    found = limit_for(curve_of([700] * 8000, [900] * 40), 0.001)
+    assert isinstance(found, Unsupported)
+    assert (found.stops_at, found.low) == (900, 901)
+
+
+def test_answers_that_were_cut_below_a_shared_largest_length_make_it_less_sure() -> None:
+    """They count for the share that reaches it, and not for the share that would go on."""
+    assert isinstance(limit_for(curve_of([700] * 4000, [300] * 4000), 0.001), Quantile)
+    assert isinstance(limit_for(curve_of([700] * 3000, [300] * 8000), 0.001), Unsupported)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 12), min_size=2, max_size=40),
+    cut=st.sampled_from([0.01, 0.05, 0.2]),
+)
+def test_no_data_without_cut_answers_are_refused_for_ever(lengths: list[int], cut: float) -> None:
+    """As many more of the same as are said to be needed, and a few for rounding, suffice."""
+    found = limit_for(curve_of(lengths, []), cut)
+    if isinstance(found, Unsupported):
+        times = math.ceil(1.3 * (1 + found.more / len(lengths))) + 1
+        found = limit_for(curve_of(lengths * times, []), cut)
+    assert isinstance(found, Quantile)
+    assert found.limit == naive_limit(lengths, cut) or found.limit <= max(lengths)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=40, max_size=400),
+    seed=st.integers(0, 2**20),
+)
+def test_a_limit_that_is_supported_has_an_interval_that_ends_within_the_data(
+    lengths: list[int], seed: int
+) -> None:
+    """Whatever was cut, at whatever length."""
+    drawn = random.Random(seed)
+    censored = [drawn.choice(lengths) for _ in range(drawn.randrange(5))]
+    found = limit_for(curve_of(lengths, censored), 0.05)
+    if isinstance(found, Quantile):
+        assert min(lengths) <= found.low <= found.limit <= found.high <= max(lengths)
 
 
 def test_it_says_where_the_data_stop() -> None:

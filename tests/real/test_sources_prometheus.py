@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 import pytest
+from opentelemetry.metrics import Observation
 
 from midstream.cli import main
 from midstream.setup import Setup
@@ -19,7 +20,7 @@ from midstream.sources.prometheus import PrometheusError, PrometheusSource
 from midstream.sources.select import SelectionError
 from midstream.stream.model import Outcome
 from midstream.telemetry.exporters.configuration import export_configuration
-from midstream.telemetry.instruments import MODEL
+from midstream.telemetry.instruments import ACTIVE, MODEL
 from midstream.telemetry.recorder import Recorder
 from real.programs import Prometheus, absent, answers, free_port, running
 from support.records import a_call, a_record
@@ -95,6 +96,10 @@ def fleet(request: pytest.FixtureRequest, prometheus: Callable[[str], Prometheus
             if request.param == "prometheus"
             else request.getfixturevalue("victoria")(target)
         )
+        open_now = [1]
+        setup.meter_provider.get_meter("test").create_observable_gauge(
+            ACTIVE.name, [lambda _: [Observation(open_now[0])]], ACTIVE.unit, ACTIVE.description
+        )
         recorder = Recorder(setup.meter_provider, list)
         labels = recorder.labels(a_call(request_model="big"), {"team": "search"})
         recorder.opened(labels)
@@ -109,6 +114,7 @@ def fleet(request: pytest.FixtureRequest, prometheus: Callable[[str], Prometheus
             lambda: (seen.value("min(count_over_time(stream_max_gap_seconds_count[1m]))") or 0) >= 3,
             timeout_s=20,
         )
+        open_now[0] = 0
         split = time.time()
         for _ in range(6):
             stream(recorder, "big", **SMOOTH)
@@ -173,6 +179,18 @@ def test_slices_add_up_to_the_whole(fleet: Fleet) -> None:
     assert sum(piece.streams for piece in pieces) == 4
     assert sum(piece.froze for piece in pieces) == 1
     assert sum(piece.tokens or 0 for piece in pieces) == 300
+
+
+def test_a_slice_tells_for_how_long_a_stream_was_open(fleet: Fleet) -> None:
+    """All the time before the split but for the first scrapes, and hardly any after it."""
+    with fleet.source() as source:
+        before = source.fleet(fleet.since, fleet.split).slices
+        after = source.fleet(fleet.split, time.time() + 20).slices
+
+    length = fleet.split - fleet.since
+    assert 0.3 * length < sum(piece.seconds or 0 for piece in before) <= length + 1
+    assert sum(piece.seconds or 0 for piece in after) <= 6
+    assert all(piece.seconds is not None for piece in before + after)
 
 
 def test_a_time_without_streams_is_an_error_and_not_zero(fleet: Fleet) -> None:

@@ -106,7 +106,11 @@ def side_of_fleet(fleet: Fleet, freeze_after_s: float) -> Side:
         notes.append(
             f"{100 * missing:.0f} % of the streams reported no tokens: tokens per second are not known"
         )
-    seconds = sum(piece.seconds for piece in fleet.slices if piece.streams > 0)
+    if not why and any(piece.seconds is None for piece in fleet.slices):
+        why = "the metrics do not show when a stream was open (stream_active)"
+    # A slice in which a stream was open counts, whether any ended in it or not; idle time does not.
+    slices = [piece for piece in fleet.slices if piece.streams > 0 or piece.seconds]
+    seconds = sum(piece.seconds or 0.0 for piece in slices)
     duration = total.duration
     open_s = duration.total if duration is not None else None
     return Side(
@@ -117,11 +121,7 @@ def side_of_fleet(fleet: Fleet, freeze_after_s: float) -> Side:
         froze=(least + most) / 2,
         gaps=total.max_gap,
         first_content=total.first_content if total.first_content is not None else Histogram(()),
-        slices=tuple(
-            replace(piece, tokens=None) if missing > WITHOUT_USAGE else piece
-            for piece in fleet.slices
-            if piece.streams > 0
-        ),
+        slices=tuple(replace(piece, tokens=None) if missing > WITHOUT_USAGE else piece for piece in slices),
         at_once=open_s / seconds if open_s is not None and seconds > 0 else None,
         notes=tuple(notes),
         why_no_tokens=why,

@@ -37,10 +37,14 @@ class Side:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Output tokens per second while there was traffic; None if they are not known."""
-        known = [piece for piece in self.slices if piece.tokens is not None]
-        seconds = sum(piece.seconds for piece in known)
-        return sum(piece.tokens or 0.0 for piece in known) / seconds if seconds > 0 else None
+        """Output tokens per second of the time in which any stream was open; None if they are not known."""
+        known = [
+            (piece.tokens, piece.seconds)
+            for piece in self.slices
+            if piece.tokens is not None and piece.seconds is not None
+        ]
+        seconds = sum(seconds for _, seconds in known)
+        return sum(tokens for tokens, _ in known) / seconds if seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,11 +81,15 @@ def quantile_difference(
 def rate_ratio(before: Sequence[Slice], after: Sequence[Slice], chance: random.Random) -> Interval | None:
     """Return tokens per second after over before, resampling slices of time; None if there are too few of them."""
     sides = [
-        [(piece.tokens, piece.seconds) for piece in side if piece.tokens is not None]
+        [
+            (piece.tokens, piece.seconds)
+            for piece in side
+            if piece.tokens is not None and piece.seconds is not None
+        ]
         for side in (before, after)
     ]
     if min(map(len, sides)) < LEAST_SLICES or not all(
-        sum(tokens for tokens, _ in side) > 0 for side in sides
+        sum(tokens for tokens, _ in side) > 0 and sum(seconds for _, seconds in side) > 0 for side in sides
     ):
         return None
     drawn = []

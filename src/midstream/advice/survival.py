@@ -2,9 +2,11 @@
 
 An answer that ended at its limit, or was cancelled, or broke off, would have become longer than it is: it is
 *right-censored*. Counting it as it stands makes every quantile too low, and most so where the limit already is.
-The Kaplan-Meier estimator uses such an answer for what it tells: that it was longer than this. The interval is
+The Kaplan-Meier estimator uses such an answer for what it shows: that it was longer than this. The interval is
 the survival curve's own (log-log, with Greenwood's variance), read off where it crosses the share, as Brookmeyer
-and Crowley do.
+and Crowley do. At the largest length the curve falls to 0 and has no band. If several answers share that length and
+none was cut there or above, the band is the one before it, times Clopper and Pearson's bound for the share of
+answers that go on when none of those was seen to.
 """
 
 from __future__ import annotations
@@ -126,6 +128,8 @@ def limit_for(curve: Curve, cut: float) -> Quantile | Unsupported:
     limit = _first(curve, curve.longer, cut)
     low = _first(curve, [_low(curve, place) for place in range(len(curve.lengths))], cut)
     high = _first(curve, curve.high, cut)
+    if high is None and (top := _top_of(curve)) is not None and top.bound() <= cut:
+        high = curve.lengths[-1]
     if limit is not None and low is not None and high is not None:
         return Quantile(cut, limit, low, high, curve.confidence)
     more = _more(curve, cut)
@@ -164,6 +168,54 @@ def needed(cut: float, *, confidence: float = CONFIDENCE) -> int:
     return enough[bisect_left(enough, True, key=suffices)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """The largest length, which several answers share and none was cut at: how many shall go on beyond it.
+
+    `before` is the share of answers that reached it and `error` the standard error of its log(-log), None if all did.
+    """
+
+    before: float
+    error: float | None
+    shared_by: int
+    confidence: float
+
+    def bound(self, times: float = 1.0) -> float:
+        """Return the upper end for the share of answers longer than this, with so many times as many answers."""
+        going_on = 1 - math.pow((1 - self.confidence) / 2, 1 / (times * self.shared_by))
+        if self.error is None:
+            return going_on
+        reached = math.exp(
+            math.log(self.before) * math.exp(-z_of(self.confidence) * self.error / math.sqrt(times))
+        )
+        return reached * going_on
+
+    def needed_times(self, cut: float) -> float:
+        """Return how many times as many answers bring the bound down to `cut`."""
+        low, high = 1.0, 1.0
+        while self.bound(high) > cut:
+            low, high = high, 2 * high
+        while high > low * (1 + 1e-6):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.bound(middle) <= cut else (middle, high)
+        return high
+
+
+def _top_of(curve: Curve) -> _Top | None:
+    """Return the largest length if at least two answers share it and none was cut there or above."""
+    if not curve.exact or curve.end > 0:
+        return None
+    shared_by = len(curve.exact) - bisect_left(curve.exact, curve.lengths[-1])
+    if shared_by < 2:
+        return None
+    before = curve.longer[-2] if len(curve.lengths) > 1 else 1.0
+    high = curve.high[-2] if len(curve.lengths) > 1 else None
+    if high is None or not before < 1:
+        return _Top(1.0, None, shared_by, curve.confidence)
+    error = math.log(math.log(before) / math.log(high)) / z_of(curve.confidence)
+    return _Top(before, error, shared_by, curve.confidence)
+
+
 def _first(curve: Curve, shares: Sequence[float | None], cut: float) -> int | None:
     pairs = zip(curve.lengths, shares, strict=True)
     return next((length for length, share in pairs if share is not None and share <= cut + _ROUNDING), None)
@@ -178,7 +230,8 @@ def _more(curve: Curve, cut: float) -> int:
     """Estimate how many more answers are needed, if they are like those at hand.
 
     A standard error shrinks with the square root of the number of answers. So many times as many are needed as
-    bring the band down to `cut` somewhere; or as many as if nothing had been cut, by the share that reached the end.
+    bring the band down to `cut` somewhere; or as many as if nothing had been cut, by the share that reached the end;
+    or as many as make sure that hardly any answer goes on beyond a largest length that several share.
     """
     z = z_of(curve.confidence)
     times = []
@@ -186,6 +239,9 @@ def _more(curve: Curve, cut: float) -> int:
         if high is not None and 0 < longer < cut * (1 - 1e-9):
             error = math.log(math.log(longer) / math.log(high)) / z
             times.append((z * error / math.log(math.log(longer) / math.log(cut))) ** 2)
+    top = _top_of(curve)
+    if top is not None:
+        times.append(top.needed_times(cut))
     full = needed(cut, confidence=curve.confidence)
     if curve.exact:
         last = curve.exact[-1]

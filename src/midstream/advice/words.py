@@ -37,7 +37,7 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
         else f" What is known: it is {why.low:,} or more ({why.confidence:.0%} interval)."
     )
     if why.stops_at is None:
-        everything = needed(why.cut, confidence=why.confidence)
+        everything = min(needed(why.cut, confidence=why.confidence), advice.curve.answers + why.more)
         return (
             f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {rounded_up(why.more):,} more "
             f"{'is' if why.more == 1 else 'are'} needed"

@@ -16,6 +16,9 @@ from midstream.telemetry.instruments import TOKEN_TYPE
 SLICES = 40
 SLICE_S = 60.0
 """A slice is this long at least, where the span has room for some of them: several scrapes must lie in it."""
+SAMPLES = 60
+SCRAPED_S = 15
+"""Whether any stream was open is asked so many times in a slice, but no less often than servers are scraped."""
 LOOKBACK_S = 300
 """How long a server holds on to a sample in an instant query: a series is scraped more often than that."""
 
@@ -39,10 +42,11 @@ class Timeline:
         moments = [self._since + step * (index + 1) for index in range(round(length / step))]
         counts, froze = self._counted(gap, freeze_after_s, step)
         tokens = self._tokens(step)
+        busy = self._busy(step)
         return tuple(
             Slice(
                 moment - step,
-                step,
+                None if busy is None else _near(busy, moment),
                 _near(counts, moment),
                 min(_near(counts, moment), _near(froze, moment)),
                 None if tokens is None else _near(tokens, moment),
@@ -89,6 +93,17 @@ class Timeline:
             for moment, histogram in series.get("histograms") or ():
                 found[float(moment)] = number(histogram.get("sum")) or 0.0
         return found
+
+    def _busy(self, step: float) -> dict[float, float] | None:
+        """Return for how many seconds of each piece any stream was open, as often as it was scraped."""
+        active = self._selection.named(metrics.ACTIVE)
+        if active is None:
+            return None
+        every = min(max(1, round(step / SAMPLES)), SCRAPED_S)
+        anything = f"({summed(self._selection.select(active), ())} > bool 0)"
+        open_ = f"sum_over_time({anything}[{max(1, round(step))}s:{every}s])"
+        found = over_time(self._range(open_, step))
+        return {moment: min(step, count * every) for moment, count in found.items()}
 
     def _range(self, expression: str, step: float) -> Sequence[Series]:
         return self._api.over(expression, self._since + step, self._until, step)

@@ -186,10 +186,11 @@ def _sum(one: Any, other: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A piece of the time: `seconds` long, with what happened in it. None is not known."""
+    """A piece of the time, with what happened in it. None is not known."""
 
     since: float
-    seconds: float
+    seconds: float | None
+    """Seconds of it in which any stream was open."""
     streams: float
     """Streams in which a silence could be seen, and that ended in it."""
     froze: float
