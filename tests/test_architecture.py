@@ -26,7 +26,6 @@ CLASS_NAMES_USED_TWICE: set[str] = {
     "Failed",
     "Format",
     "Job",
-    "Load",
     "Page",
     "Reading",
     "Row",
