@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+from collections.abc import Collection
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
 from midstream._support.http_hosts import is_loopback
 from midstream._support.internal_errors import Guard, safe_log
+from midstream._support.sanitize import valid_text
 from midstream.runtime.monitor import PROCESS
 from midstream.telemetry.exporters.configuration import (
     SHUTDOWN_TIMEOUT_S,
@@ -40,6 +42,7 @@ def setup(
     service_name: str | None = None,
     export_interval_s: float | None = None,
     shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
+    allow_hosts: Collection[str] = (),
 ) -> Setup:
     """Set up the global meter provider, so that the metrics of this process go somewhere.
 
@@ -49,6 +52,8 @@ def setup(
     `OTEL_EXPORTER_PROMETHEUS_PORT` or 9464. The default is to do so if `OTEL_METRICS_EXPORTER` says
     prometheus, or if metrics have nowhere else to go.
     `host`: the address to serve on, by default `OTEL_EXPORTER_PROMETHEUS_HOST` or 127.0.0.1.
+    `allow_hosts`: names that the endpoint answers in the `Host` header, beside those of loopback. A listener on
+    another address answers any name unless this is set.
     `service_name`: what this process is called, by default `OTEL_SERVICE_NAME`.
     `export_interval_s`: how often to send, by default `OTEL_METRIC_EXPORT_INTERVAL` or 15 seconds.
     `shutdown_timeout_s`: how long the end of the process may wait for the collector, whatever that does.
@@ -66,6 +71,7 @@ def setup(
         service_name=service_name,
         export_interval_s=export_interval_s,
         shutdown_timeout_s=shutdown_timeout_s,
+        allow_hosts=allow_hosts,
     )
     if _active is not None:
         return _again(_active, configuration)
@@ -106,7 +112,7 @@ class Setup:
         self.closed = False
         self._configuration = configuration
         with ExitStack() as undo:
-            self._endpoint = None if configuration.listen is None else _endpoint(*configuration.listen)
+            self._endpoint = _endpoint(configuration)
             if self._endpoint is not None:
                 undo.callback(self._endpoint.close)
             self._push = (
@@ -174,7 +180,13 @@ def _provider_class() -> type[MeterProvider]:
 def _resource(service_name: str | None) -> Resource:
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
 
-    return Resource.create({"service.name": service_name} if service_name else {})
+    found = Resource.create({"service.name": service_name} if service_name else {})
+    # What the environment says may hold bytes that are no text, and neither exporter could encode them.
+    valid = {
+        name: valid_text(value) if isinstance(value, str) else value
+        for name, value in found.attributes.items()
+    }
+    return Resource(valid, found.schema_url)
 
 
 def _push(protocol: Protocol, configuration: ExportConfiguration) -> Push:
@@ -183,14 +195,17 @@ def _push(protocol: Protocol, configuration: ExportConfiguration) -> Push:
     return Push(exporter_for(protocol), configuration.target, configuration.export_interval_s)
 
 
-def _endpoint(host: str, port: int) -> PrometheusEndpoint:
+def _endpoint(configuration: ExportConfiguration) -> PrometheusEndpoint | None:
+    if configuration.listen is None:
+        return None
+    host, port = configuration.listen
     try:
         from midstream.telemetry.exporters.prometheus import PrometheusEndpoint  # noqa: PLC0415 - needs an extra
     except ImportError as exc:
         raise ImportError(
             "the Prometheus endpoint needs an extra: pip install 'midstream[prometheus]'"
         ) from exc
-    endpoint = PrometheusEndpoint(host, port)
+    endpoint = PrometheusEndpoint(host, port, configuration.allow_hosts)
     if not is_loopback(host):
         safe_log(
             logging.WARNING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import re
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -331,6 +333,46 @@ def test_scrapes_that_come_together_are_served_one_after_the_other() -> None:
         list(pool.map(lambda _: list(registry.collect()), range(2)))
 
     assert met == []
+
+
+def test_names_that_cannot_be_encoded_do_not_break_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the program's own metrics, either, nor of what the environment says of the process."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=\udcff")
+    with Setup(export_configuration({}, prometheus=0, service_name="shop\ud800")) as handle:
+        handle.meter_provider.get_meter("test").create_counter("test.calls").add(3, {"model": "\ud800"})
+        url = handle.prometheus_url or ""
+        pages = [fetch(url), fetch(url)]
+
+    for page in pages:
+        assert samples(page) == {"test_calls_total": 3.0}
+        assert 'model="\ufffd"' in page
+
+
+def test_the_page_is_compressed_for_who_asks_and_is_at_its_own_path_only() -> None:
+    with Setup(export_configuration({}, prometheus=0)) as handle:
+        handle.meter_provider.get_meter("test").create_counter("test.calls").add(3)
+        url = handle.prometheus_url or ""
+        request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - our own
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            text = gzip.decompress(response.read()).decode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            fetch(url + "/other")
+
+    assert samples(text) == {"test_calls_total": 3.0}
+
+
+def test_the_endpoint_answers_the_hosts_that_it_was_given() -> None:
+    """On loopback those of this machine, and more by name: a page of the web cannot read it by a rebound name."""
+    statuses = []
+    with Setup(export_configuration({}, prometheus=0, allow_hosts=["app.internal"])) as handle:
+        for host in ("localhost", "app.internal", "evil.example"):
+            request = urllib.request.Request(handle.prometheus_url or "", headers={"Host": host})  # noqa: S310
+            try:
+                statuses.append(urllib.request.urlopen(request, timeout=10).status)  # noqa: S310
+            except urllib.error.HTTPError as error:
+                statuses.append(error.code)
+
+    assert statuses == [200, 200, 403]
 
 
 def test_a_flush_leaves_nothing_behind_for_the_next_scrape() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import suppress
 
 import pytest
 from openai import OpenAI
@@ -43,6 +44,33 @@ def test_record_stays_small_whatever_a_server_sends(flood: str) -> None:
 
     assert chunks == seen.record.chunks == len(FLOODS[flood])
     assert len(repr(seen.record)) < MOST_CHARACTERS
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["\ud800", "a\x00b\x1b[31m", "m" * 1_000_000], ids=["a surrogate", "controls", "a megabyte"]
+)
+def test_names_are_kept_as_valid_text_of_256_characters_at_most(name: str) -> None:
+    """In the answer and in the request alike; what is sent stays as the caller wrote it."""
+    clock = ManualClock()
+    script = [(1.0, text("a", model=name)), (2.0, finish(name)), (2.0, DONE)]
+    client = OpenAI(api_key="none", http_client=scripted(script, clock), max_retries=0)
+    seen = collect(client, clock=clock, attributes={"team": name})
+    with suppress(UnicodeEncodeError):  # the SDK cannot send a lone surrogate
+        list(client.chat.completions.create(**{**ASK, "model": name}, stream=True))
+
+    if seen.records:
+        record = seen.record
+        names = [
+            record.request_model,
+            record.response_model,
+            record.attributes["team"],
+            *record.finish_reasons,
+        ]
+        for kept in names:
+            assert kept is not None
+            assert len(kept) == min(len(name), 256)
+            assert kept.isprintable()
     client.close()
 
 

@@ -127,6 +127,17 @@ CASES = [
         {"input_tokens": 10, "output_tokens": 99, "usage_complete": False},
     ),
     Case(
+        "a count without bound in every chunk is unknown",
+        [(n, text("x", usage={"prompt_tokens": 2**53, "completion_tokens": 10**400})) for n in (1, 2, 9)],
+        {"input_tokens": 2**53, "output_tokens": None, "chunks": 3, "content_chunks": 3, "max_gap_s": 7.0,
+         "freezes": 1},
+    ),
+    Case(
+        "a count of one more than 2**53 is unknown",
+        [(1, text("a", usage={"prompt_tokens": 2**53 + 1, "completion_tokens": 5}))],
+        {"input_tokens": None, "output_tokens": 5},
+    ),
+    Case(
         "a chunk without usage after usage, then the connection dies",
         [(1, text("a", usage={"prompt_tokens": 10, "completion_tokens": 5})), (2, text("b")), (3, CUT)],
         {"input_tokens": 10, "output_tokens": 5, "usage_complete": False, "outcome": "error",

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from midstream._support import internal_errors
-from midstream.stream.model import Outcome
+from midstream.stream.model import Outcome, Settings
 from midstream.telemetry.instruments import (
     BUFFERED,
     ENDED,
@@ -37,6 +37,7 @@ from midstream.telemetry.instruments import (
     USAGE_MISSING,
 )
 from midstream.telemetry.recorder import MetricSample, OpenSample, Recorder, samples_of
+from midstream.testing import ManualClock
 from support.records import a_call, a_record
 
 LABELS = {
@@ -577,21 +578,23 @@ def use_everything(recorder: Recorder, context: Context | None = None) -> None:
 
 @pytest.mark.usefixtures("in_production")
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_provider_that_fails_is_named_once_and_left_alone(
+def test_a_provider_that_keeps_failing_is_reported_once_and_left_alone(
     at_once: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The caller hears nothing; the log gets one line without the words of the exception."""
+    """The caller sees nothing; the log gets the first failure and the end of trying, without the exception's words."""
     caplog.set_level(logging.WARNING)
     recorder = Recorder(Broken(at_once=at_once), list)
 
     use_everything(recorder)
     use_everything(recorder)
 
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line == (
-        "midstream: the metrics failed with RuntimeError; "
-        "that part is switched off, your stream is unaffected"
-    )
+    assert [record.getMessage() for record in caplog.records] == [
+        "midstream: the metrics failed with RuntimeError; your stream is unaffected",
+        (
+            "midstream: the metrics failed 5 times in a row, the last time with RuntimeError; that part is switched off "
+            "and tried again after 60 s, your streams are unaffected"
+        ),
+    ]
 
 
 def test_under_test_a_provider_that_fails_is_heard() -> None:
@@ -616,7 +619,7 @@ def test_a_list_of_streams_that_fails_costs_the_gauges_only(caplog: pytest.LogCa
     assert desk.values("stream.active") == [(LABELS, 0)]
     assert desk.values("stream.freezes") == [(LABELS, 1)]
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: the gauges failed with RuntimeError; that part is switched off, your stream is unaffected"
+        "midstream: the gauges failed with RuntimeError; your stream is unaffected"
     ]
 
 
@@ -649,3 +652,56 @@ def test_an_interrupt_in_our_code_is_still_the_users() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         recorder.froze(LABELS, None)
+
+
+@pytest.mark.usefixtures("in_production")
+def test_a_provider_that_works_again_is_used_again() -> None:
+    """A part that was switched off is tried after a minute, and is on again after the first success."""
+    clock = ManualClock()
+    desk = Desk()
+    broken = Broken(at_once=True)
+    recorder = Recorder(broken, list, clock)
+    use_everything(recorder)
+    recorder.provider = desk.provider
+    use_everything(recorder)
+    assert desk.values("stream.freezes") == []
+
+    clock.advance(60.0)
+    use_everything(recorder)
+
+    assert desk.values("stream.freezes") == [(LABELS, 1)]
+
+
+@pytest.mark.usefixtures("in_production")
+def test_a_sample_that_cannot_be_recorded_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """However many streams report such a number, the others of the same record and of other streams are there."""
+    desk = Desk()
+    labels = desk.recorder.labels(a_call(), {})
+    desk.recorder.opened(labels)
+    for _ in range(20):
+        desk.recorder.ended(labels, a_record(max_gap_s=1.0, input_tokens=10**400), None)
+    desk.recorder.ended(labels, a_record(max_gap_s=1.0, output_tokens=5), None)
+
+    ended = {**LABELS, "outcome": "completed", "finish_reason": "stop"}
+    assert (ended, 21) in desk.values("stream.ended")
+    (gaps,) = desk.points("stream.max_gap")
+    assert gaps.count == 21
+    assert "switched off" not in caplog.text
+
+
+HOSTILE = ["\ud800", "a\x00b\x1b[31m", "line\nbreak", "m" * 1_000_000, "\u202egnp.exe"]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=["surrogate", "controls", "newline", "megabyte", "direction"])
+def test_names_of_others_become_labels_that_every_exporter_can_encode(name: str) -> None:
+    """A gateway passes on what its clients call a model; an attribute may come from anywhere."""
+    attributes = Settings(attributes={f"team{name}": name}).attributes
+    labels = Desk().recorder.labels(
+        a_call(request_model=name, server_address=name, provider=name), attributes
+    )
+
+    assert len(labels) == 6
+    for label, value in labels.items():
+        assert (label + value).isprintable()
+        assert (label + value).encode()
+        assert max(len(label), len(value)) <= 256

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
@@ -54,19 +56,35 @@ def place_of(exc: BaseException) -> str:
     return "".join(found) + " from ".join(classes)
 
 
+MAX_FAILURES = 5
+"""Failures in a row after which a part is switched off. A single one may be due to its input alone."""
+FIRST_RETRY_S, LAST_RETRY_S = 60.0, 3600.0
+"""How long a part stays off: twice as long each time, up to an hour."""
+
+
 class Guard:
-    """One part of midstream that is switched off once it has failed.
+    """Keeps the failures of one part of midstream away from the caller, and switches the part off if it keeps failing.
 
     if guard.ok:
         with guard:
             ...
+
+    The part is tried again after a while, and is on again after the first success.
     """
 
-    __slots__ = ("_part", "ok")
+    __slots__ = ("_clock", "_failures", "_off_until", "_part", "_said")
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._part = part
-        self.ok = True
+        self._clock = clock
+        self._failures = 0  # in a row
+        self._off_until: float | None = None
+        self._said = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the part is on, or off for long enough to be tried again."""
+        return self._off_until is None or self._clock() >= self._off_until
 
     def __enter__(self) -> None:
         pass
@@ -74,8 +92,39 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if exc is None:
+            if self._failures:
+                self._recovered()
+            return False
         if not isinstance(exc, Exception):  # a KeyboardInterrupt is the user's
             return False
-        self.ok = False
-        report_internal_error(self._part, exc, "that part is switched off, your stream is unaffected")
+        self._failures += 1
+        report_internal_error(self._part, exc)
+        if self._failures >= MAX_FAILURES:
+            self._switch_off(exc)
         return True
+
+    def _switch_off(self, exc: Exception) -> None:
+        doubled = min(self._failures - MAX_FAILURES, 10)
+        off_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2.0**doubled)
+        self._off_until = self._clock() + off_s
+        if not self._said:
+            self._said = True
+            safe_log(
+                logging.WARNING,
+                "midstream: the %s failed %d times in a row, the last time with %s; that part is switched off and "
+                "tried again after %.0f s, your streams are unaffected",
+                self._part,
+                self._failures,
+                type(exc).__name__,
+                off_s,
+            )
+
+    def _recovered(self) -> None:
+        if self._off_until is not None:
+            safe_log(
+                logging.INFO, "midstream: the %s: works again after %d failures", self._part, self._failures
+            )
+        self._failures = 0
+        self._off_until = None
+        self._said = False

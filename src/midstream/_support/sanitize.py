@@ -6,7 +6,26 @@ import re
 import unicodedata
 
 LONGEST = 200
+LONGEST_NAME = 256
+"""Characters of a name of others, such as a model's: it is stored with each stream and sent with each scrape."""
 _ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?", re.DOTALL)
+
+
+def valid_text(text: str) -> str:
+    """A plain `str` of the same text that can be encoded and has no control characters.
+
+    White space of any kind becomes a space; everything else that is not printable, such as a lone surrogate, U+FFFD.
+    """
+    if text.__class__ is not str:
+        text = str.__str__(text)  # the value of an enumeration's member, and not its name
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in text)
+
+
+def valid_name(text: str) -> str:
+    """A name of others as it may be stored, logged and exported: valid text of at most `LONGEST_NAME` characters."""
+    return valid_text(text[:LONGEST_NAME])
 
 
 def clean(text: str, secret: str | None = None) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from midstream._support.sanitize import valid_name
 from midstream.stream.chunks import Reading, Usage
 from midstream.stream.finish_reasons import failed_finish, finish_label
 
 MOST_CHOICES = 128
 """As many as OpenAI's API can be asked for. What a server sends beyond them is passed on, and not looked at."""
-LONGEST_NAME = 256
-"""A name that a server gives, such as that of a model or a finish reason, is kept up to this many characters."""
 _NONE: frozenset[int] = frozenset()
 _FIRST = frozenset({0})
 _NO_FINISHES: Mapping[int, str] = MappingProxyType({})
@@ -56,9 +55,9 @@ class Answer:
         for index, reason in reading.finishes:
             # A second finish chunk repeats the first; a later choice of the same index cannot exist.
             if len(self._finishes) < MOST_CHOICES:
-                self._finishes = {index: reason[:LONGEST_NAME], **self._finishes}
+                self._finishes = {index: valid_name(reason), **self._finishes}
             if failed_finish(reason):
-                self.error = self.error or reason
+                self.error = self.error or valid_name(reason)
         if reading.usage is not None:
             self._count(reading.usage)
             self._usage_seen_after_content = True

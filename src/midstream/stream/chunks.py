@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from midstream.stream.model import Phase
+from midstream.stream.model import MAX_COUNT, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,8 @@ def read_model(chunk: Any) -> str | None:
 def read_usage(usage: Any) -> Usage | None:
     """Token counts under the names of either API; None if nothing countable was reported.
 
-    Only non-negative integers count. An object of zeros is a placeholder (Ollama puts one on every chunk).
+    Only integers from 0 to MAX_COUNT count; others are unknown.
+    An object of zeros is a placeholder (Ollama puts one on every chunk).
     """
     if usage is None:
         return None
@@ -250,7 +251,7 @@ def _first(owner: Any, *names: str) -> Any:
 def _count(owner: Any, *names: str) -> int | None:
     for name in names:
         value = _get(owner, name)
-        if value.__class__ is int and value >= 0:
+        if value.__class__ is int and 0 <= value <= MAX_COUNT:
             return int(value)
     return None
 

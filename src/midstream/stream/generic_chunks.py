@@ -18,6 +18,7 @@ from midstream.stream.chunks import (
     read_any,
     read_usage,
 )
+from midstream.stream.model import MAX_COUNT
 
 _SILENT = {"ping", "keepalive", "message_stop", "content_block_stop"}
 _DELTAS = {
@@ -85,7 +86,7 @@ def _usage(usage: Any) -> Usage | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if value.__class__ is int and value >= 0 else None
+    return value if value.__class__ is int and 0 <= value <= MAX_COUNT else None
 
 
 def _get(owner: Any, name: str) -> Any:

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from midstream._support.sanitize import valid_name
+
+MAX_COUNT: Final = 2**53
+"""The largest number of tokens that is taken for one: beyond it, floating point and databases lose digits."""
 
 Phase: TypeAlias = Literal["text", "reasoning", "tool_call"]
 """What kind of output a stream was producing."""
@@ -64,6 +69,14 @@ class Call:
     retries: int | None = None
     trace_id: str | None = None
     span_id: str | None = None
+
+    def __post_init__(self) -> None:
+        # A gateway passes on whatever its clients call a model.
+        for name in ("provider", "server_address", "request_model"):
+            given = getattr(self, name)
+            valid = valid_name(given)
+            if valid is not given:
+                object.__setattr__(self, name, valid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,4 +324,4 @@ def _checked_attributes(attributes: object) -> Mapping[str, str]:
             raise ValueError(
                 f"attribute {name!r} must be a non-empty string, got {value!r}; leave it out where it has no value"
             )
-    return dict(attributes)
+    return {valid_name(name): valid_name(value) for name, value in attributes.items()}

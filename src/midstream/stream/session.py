@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping
 from enum import Enum
 
-from midstream.stream.answer import LONGEST_NAME, Answer
+from midstream._support.sanitize import valid_name
+from midstream.stream.answer import Answer
 from midstream.stream.chunks import REASONING, TEXT, TOOL_CALL, Reading
 from midstream.stream.model import FREEZE_AFTER_S, Call, Outcome, Phase, Suspicion
 
@@ -217,7 +218,7 @@ class Session:
     def name(self, model: str | None) -> None:
         """Take over the model's name from a chunk that has it; after the second content chunk none is expected."""
         if model is not None:
-            self.answer.model = model[:LONGEST_NAME]
+            self.answer.model = valid_name(model)
         self.unnamed = model is None and self.content_chunks < 2
 
     def take_off(self, blocked: float) -> None:

@@ -24,13 +24,13 @@ _RESERVED = {
 
 
 def reserved(attribute: str) -> bool:
-    """Tell whether a user's attribute would overwrite, in Prometheus, a label of another meaning."""
+    """Whether a user's attribute would overwrite, in Prometheus, a label of another meaning."""
     label = names.prometheus_label(attribute)
     return label in _RESERVED or label.startswith(("__", "otel_scope_"))
 
 
 class CappedValues:
-    """Tells the first hundred distinct values from all later ones, which no time series may be spent on."""
+    """The first hundred distinct values: later ones get no time series of their own."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, None] = {}
@@ -47,7 +47,7 @@ class CappedValues:
 class LabelFactory:
     """Makes labels from calls, and remembers what it has seen in order to cap it.
 
-    Calls of the same labels get the same object, so that whoever sums up streams can go by identity.
+    Calls of the same labels get the same object, so that streams can be summed up by identity.
     """
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class LabelFactory:
         self._made: dict[Hashable, Labels] = {}
 
     def labels(self, call: Call, attributes: Mapping[str, str]) -> Labels:
-        """Give the labels of a call. What is not known is left out.
+        """Return the labels of a call. What is not known is left out.
 
         An invented word such as `unknown` could be the name of a model; and in Prometheus a label that is
         left out reads as the empty string, which can be grouped by just as well.
         """
-        model, address = call.request_model, call.server_address
+        model, address = call.request_model, call.server_address  # valid names: a `Call` holds no others
         port = "" if call.server_port is None else str(call.server_port)
         if model and model not in self._models:
             model = OTHER

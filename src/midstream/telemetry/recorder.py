@@ -1,7 +1,9 @@
-"""From records and freezes to OTel. Whatever fails here stops here, and switches itself off."""
+"""From records and freezes to OpenTelemetry. Its failures stop here, and only what keeps failing is switched off."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,6 +11,7 @@ from opentelemetry.metrics import get_meter_provider
 from opentelemetry.trace import get_current_span
 
 from midstream._support.internal_errors import Guard
+from midstream._support.sanitize import valid_name
 from midstream.stream.finish_reasons import stream_finish_label
 from midstream.stream.model import Call, Outcome, StreamRecord
 from midstream.telemetry import gauges
@@ -68,7 +71,7 @@ class MetricSample(NamedTuple):
 
 
 def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
-    """Say what an ended stream adds to the metrics. A value that does not exist is no sample; 0 is one."""
+    """The samples that an ended stream adds to the metrics. A value that does not exist is no sample; 0 is one."""
     durations = (
         # A gap measured behind a buffer would be blindness that looks like smoothness.
         (metrics.MAX_GAP, None if record.buffered else record.max_gap_s),
@@ -82,7 +85,7 @@ def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
             yield MetricSample(metric, seconds)
     # The outcome's own word where nothing more precise is known: as low in cardinality as any error.type.
     error = record.error_type or (record.outcome.value if record.outcome in _FAILED else "")
-    own = {metrics.ERROR_TYPE: error} if error else _NONE
+    own = {metrics.ERROR_TYPE: valid_name(error)} if error else _NONE
     yield MetricSample(metrics.OPERATION_DURATION, record.duration_s, own)
     finish = stream_finish_label(record.finish_reasons)
     yield MetricSample(
@@ -107,50 +110,53 @@ def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
 class Recorder:
     """Feeds one meter provider, None for the global one. `open_streams` lists what is open when it is asked.
 
-    No method raises. After a fork the child goes on from the totals of its parent, as all of OTel does.
+    No method raises. A sample that cannot be recorded costs itself alone; a provider that keeps failing is left alone
+    for a while. After a fork the child goes on from the totals of its parent, as all of OTel does.
     """
 
     def __init__(
-        self, meter_provider: MeterProvider | None, open_streams: Callable[[], Iterable[OpenSample]]
+        self,
+        meter_provider: MeterProvider | None,
+        open_streams: Callable[[], Iterable[OpenSample]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # The global provider may still be a stand-in for the one that the application will set.
+        # The global provider may still be a proxy for the one that the application will set.
         self.provider = None if meter_provider is get_meter_provider() else meter_provider
         self.seen: dict[frozenset[tuple[str, str]], Labels] = {}
         self._opened: dict[int, Labels] = {}  # the same by identity: nearly every stream finds itself here
         self._open_streams = open_streams
         self._label_factory = LabelFactory()
-        self._metrics = Guard("metrics")
-        self._gauges = Guard("gauges")
-        self._spans = Guard("span attributes")
+        self._labels = Guard("metric labels", clock)
+        self._metrics = Guard("metrics", clock)
+        self._gauges = Guard("gauges", clock)
+        self._spans = Guard("span attributes", clock)
+        self._instruments: Instruments | None = None
         with self._metrics:
-            gauges.join(self)
-            self._instruments = Instruments(self.provider, gauges.observing(self.provider))
+            self._instruments = self._made_instruments()
 
     def labels(self, call: Call, attributes: Mapping[str, str]) -> Labels:
-        """Give the attributes of a stream's metrics, to be asked for once and kept."""
-        if self._metrics.ok:
-            with self._metrics:
+        """Return the attributes of a stream's metrics, to be asked for once and kept."""
+        if self._labels.ok:
+            with self._labels:
                 return self._label_factory.labels(call, attributes)
         return {}
 
     def opened(self, labels: Labels) -> None:
-        """Give birth to the counters of this label set if this is its first stream."""
-        if self._metrics.ok and self._opened.get(id(labels)) is not labels:
-            with self._metrics:
-                key = frozenset(labels.items())
-                if len(self._opened) < MAX_LABEL_SETS:
-                    self._opened[id(labels)] = labels
-                if key not in self.seen:
-                    if len(self.seen) < MAX_LABEL_SETS:
-                        self.seen[key] = labels
-                    for metric, own in _BORN:
-                        self._instruments.put(metric, 0.0 if metric.unit == "s" else 0, {**labels, **own})
+        """Set the counters of this label set to 0 if this is its first stream."""
+        if self._opened.get(id(labels)) is labels or not self._metrics.ok:
+            return
+        if len(self._opened) < MAX_LABEL_SETS:
+            self._opened[id(labels)] = labels
+        key = frozenset(labels.items())
+        if key not in self.seen:
+            if len(self.seen) < MAX_LABEL_SETS:
+                self.seen[key] = labels
+            for metric, own in _BORN:
+                self._put(metric, 0.0 if metric.unit == "s" else 0, {**labels, **own})
 
     def froze(self, labels: Labels, context: Context | None, nth: int = 1) -> None:
         """Count a freeze, the `nth` of its stream, at the moment the threshold is crossed."""
-        if self._metrics.ok:
-            with self._metrics:
-                self._instruments.put(metrics.FREEZES, 1, labels, context)
+        self._put(metrics.FREEZES, 1, labels, context)
         if context is not None and nth <= MAX_EVENTS and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)
@@ -159,23 +165,17 @@ class Recorder:
 
     def hid(self, labels: Labels) -> None:
         """Count a freeze that the caller did not wait for."""
-        if self._metrics.ok:
-            with self._metrics:
-                self._instruments.put(metrics.HIDDEN_FREEZES, 1, labels)
+        self._put(metrics.HIDDEN_FREEZES, 1, labels)
 
     def frozen_for(self, labels: Labels, seconds: float) -> None:
         """Add time spent frozen, while it passes."""
-        if seconds > 0 and self._metrics.ok:
-            with self._metrics:
-                self._instruments.put(metrics.FROZEN_TIME, seconds, labels)
+        if seconds > 0:
+            self._put(metrics.FROZEN_TIME, seconds, labels)
 
     def ended(self, labels: Labels, record: StreamRecord, context: Context | None) -> None:
         """Record an ended stream, in the context of its call so that exemplars lead to the trace."""
-        if self._metrics.ok:
-            with self._metrics:
-                put = self._instruments.put
-                for metric, value, own in samples_of(record):
-                    put(metric, value, {**labels, **own} if own else labels, context)
+        for metric, value, own in samples_of(record):
+            self._put(metric, value, {**labels, **own} if own else labels, context)
         if context is not None and record.max_gap_s is not None and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)
@@ -184,10 +184,8 @@ class Recorder:
 
     def refused(self, labels: Labels, duration_s: float, error_type: str, context: Context | None) -> None:
         """Record a call that failed before there was a stream."""
-        if self._metrics.ok:
-            with self._metrics:
-                own = {metrics.ERROR_TYPE: error_type}
-                self._instruments.put(metrics.OPERATION_DURATION, duration_s, {**labels, **own}, context)
+        own = {metrics.ERROR_TYPE: valid_name(error_type)}
+        self._put(metrics.OPERATION_DURATION, duration_s, {**labels, **own}, context)
 
     def open_samples(self) -> Iterable[OpenSample]:
         """List the streams that are open now, for the gauges."""
@@ -195,3 +193,16 @@ class Recorder:
             with self._gauges:
                 return list(self._open_streams())
         return ()
+
+    def _put(self, metric: Metric, value: float, labels: Labels, context: Context | None = None) -> None:
+        if self._metrics.ok:
+            with self._metrics:
+                if self._instruments is None:
+                    self._instruments = self._made_instruments()
+                if not math.isfinite(value):  # an aggregate that took it in could not be exported any more
+                    raise ValueError(f"{metric.name} cannot be {value}")
+                self._instruments.put(metric, value, labels, context)
+
+    def _made_instruments(self) -> Instruments:
+        gauges.join(self)
+        return Instruments(self.provider, gauges.observing(self.provider))

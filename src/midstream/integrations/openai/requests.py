@@ -7,7 +7,7 @@ from typing import Any
 
 from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 
-from midstream.stream.model import Call
+from midstream.stream.model import MAX_COUNT, Call
 
 _LIMITS = {
     "chat": ("max_completion_tokens", "max_tokens"),
@@ -55,7 +55,7 @@ def call_of(
         started=started,
         started_at=started_at,
         token_limit=_limit(body, operation),
-        choices=choices if choices.__class__ is int and choices > 0 else 1,
+        choices=choices if choices.__class__ is int and 0 < choices <= MAX_COUNT else 1,
         trace_id=format_trace_id(span.trace_id) if span.is_valid else None,
         span_id=format_span_id(span.span_id) if span.is_valid else None,
     )
@@ -73,7 +73,7 @@ def count_retries(response: Any, taken: Any) -> int | None:
     if taken.__class__ is int:
         return int(taken)
     header = response.request.headers.get("x-stainless-retry-count", "")
-    return int(header) if header.isdigit() else None
+    return int(header) if header.isascii() and header.isdecimal() and len(header) < 10 else None
 
 
 def with_usage(options: Any, operation: str) -> Any | None:
@@ -110,7 +110,7 @@ def _operation(method: str, url: str) -> str:
 def _limit(body: dict[str, Any], operation: str) -> int | None:
     for name in _LIMITS.get(operation, ()):
         value = body.get(name)
-        if value.__class__ is int and value > 0:
+        if value.__class__ is int and 0 < value <= MAX_COUNT:
             return int(value)
     return None
 

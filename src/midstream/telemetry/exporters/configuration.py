@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -35,6 +35,8 @@ class ExportConfiguration:
     service_name: str | None
     export_interval_s: float
     shutdown_timeout_s: float
+    allow_hosts: tuple[str, ...] = ()
+    """Host names that the Prometheus endpoint answers beside this machine's own."""
 
 
 def export_configuration(
@@ -46,6 +48,7 @@ def export_configuration(
     service_name: str | None = None,
     export_interval_s: float | None = None,
     shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
+    allow_hosts: Collection[str] = (),
 ) -> ExportConfiguration:
     """Decide where metrics go. Raises ValueError or TypeError naming the value and the remedy."""
     if otlp is not None and not isinstance(otlp, bool):
@@ -70,6 +73,7 @@ def export_configuration(
         service_name=service_name,
         export_interval_s=_interval(environ, export_interval_s),
         shutdown_timeout_s=_seconds("shutdown_timeout_s", shutdown_timeout_s),
+        allow_hosts=_hosts(allow_hosts),
     )
 
 
@@ -110,6 +114,12 @@ def _otlp(environ: Mapping[str, str]) -> tuple[Protocol, str]:
         raise ValueError(f"{_ENDPOINTS[1]} must begin with http:// or https://, got {target!r}")
     default = "localhost:4317" if protocol == "grpc" else "localhost:4318"
     return cast("Protocol", protocol), target or default
+
+
+def _hosts(asked: Collection[str]) -> tuple[str, ...]:
+    if isinstance(asked, str) or not all(asked):
+        raise TypeError(f"allow_hosts must be a list of host names, got {asked!r}")
+    return tuple(asked)
 
 
 def _interval(environ: Mapping[str, str], asked: float | None) -> float:

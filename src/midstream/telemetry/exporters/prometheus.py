@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from midstream._support.http_listener import HttpListener, HttpRequest, HttpResponse
+from midstream._support.sanitize import valid_text
 
 PATHS = ("/metrics", "/")
 
@@ -46,7 +47,10 @@ class PrometheusEndpoint:
         if request.path not in PATHS:
             return HttpResponse(b"Metrics are at /metrics.\n", "text/plain; charset=utf-8", 404)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        body = encode(self._registry)
+        try:
+            body = encode(self._registry)
+        except UnicodeEncodeError:  # a lone surrogate in a name that is not midstream's
+            body = encode(_Valid(self._registry))
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return HttpResponse(body, content_type)
         return HttpResponse(gzip.compress(body, 5), content_type, headers={"Content-Encoding": "gzip"})
@@ -62,3 +66,20 @@ class _Registry(CollectorRegistry):
     def collect(self) -> Iterable[Metric]:
         with self._one_at_a_time:
             return list(super().collect())
+
+
+class _Valid(CollectorRegistry):
+    """What another registry has collected, with valid text for everything that cannot be encoded."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._registry.collect():
+            family.documentation = valid_text(family.documentation)
+            family.samples = [
+                sample._replace(labels={name: valid_text(value) for name, value in sample.labels.items()})
+                for sample in family.samples
+            ]
+            yield family
