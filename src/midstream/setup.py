@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
 from midstream._support.http_hosts import is_loopback
+from midstream._support.idle import off_idle, on_idle
 from midstream._support.internal_errors import Guard, safe_log
 from midstream._support.sanitize import valid_text
 from midstream.runtime.monitor import PROCESS
@@ -127,6 +128,8 @@ class Setup:
         )
         if self._endpoint is not None:
             self._endpoint.start()
+        if self._push is not None:
+            on_idle(self._push.idle_push.wake)
         atexit.register(self._end)
 
     def __repr__(self) -> str:
@@ -166,6 +169,9 @@ class Setup:
         if not self.closed:
             self.closed = True
             atexit.unregister(self._end)
+            if self._push is not None:
+                off_idle(self._push.idle_push.wake)
+                self._push.idle_push.close()
             with Guard("shutdown of metrics"):
                 self.meter_provider.shutdown(timeout_millis=self._configuration.shutdown_timeout_s * 1000)
 

@@ -66,6 +66,42 @@ def chunks_in(path: Path) -> list[int]:
     return [record.chunks for record in read_records(path)]
 
 
+def test_records_of_an_idle_process_are_committed_at_once(hand: ByHand, path: Path) -> None:
+    """No stream is open, and the process may be killed: it does not wait for more, twenty times a second at most."""
+    hand.write(1)
+    hand.journal.commit_soon()
+    hand.clock.advance(0.0)
+    assert chunks_in(path) == [1]
+
+    hand.write(2)
+    hand.journal.commit_soon()
+    hand.clock.advance(0.04)
+    assert chunks_in(path) == [1]
+    hand.clock.advance(0.02)
+    assert chunks_in(path) == [1, 2]
+
+    hand.write(3)
+    hand.clock.advance(0.4)
+    assert chunks_in(path) == [1, 2]
+    hand.clock.advance(0.1)
+    assert chunks_in(path) == [1, 2, 3]
+
+
+def test_an_idle_process_does_not_try_a_failed_journal_more_often(hand: ByHand, path: Path) -> None:
+    """The attempts keep their distance, whatever streams end meanwhile."""
+    path.mkdir()
+    hand.write(1)
+    hand.journal.commit_soon()
+    hand.clock.advance(0.0)
+    path.rmdir()
+    hand.write(2)
+    hand.journal.commit_soon()
+    hand.clock.advance(0.4)
+    assert not path.exists()
+    hand.clock.advance(0.7)
+    assert chunks_in(path) == [1, 2]
+
+
 def test_records_are_committed_together_half_a_second_after_the_first(hand: ByHand, path: Path) -> None:
     """What a kill can lose is half of the second that is promised."""
     hand.write(1)

@@ -591,8 +591,8 @@ def test_a_provider_that_keeps_failing_is_reported_once_and_left_alone(
     assert [record.getMessage() for record in caplog.records] == [
         "midstream: the metrics failed with RuntimeError; your stream is unaffected",
         (
-            "midstream: the metrics failed 5 times in a row, the last time with RuntimeError; that part is switched off "
-            "and tried again after 60 s, your streams are unaffected"
+            "midstream: the metrics failed 5 times in a row, the last time with RuntimeError; that part is "
+            "switched off and tried again after 60 s, your streams are unaffected"
         ),
     ]
 

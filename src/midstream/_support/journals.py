@@ -10,6 +10,8 @@ import time
 import weakref
 from typing import Protocol
 
+from midstream._support.idle import on_idle
+
 EXIT_S = 2.0
 """How long the end of the process may wait for all journals together."""
 
@@ -19,6 +21,9 @@ class Writer(Protocol):
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until what was given so far is written; False if it cannot be now, or not in time."""
+
+    def commit_soon(self) -> None:
+        """Write what is queued without waiting for more, on a thread of the writer's own."""
 
     def last_flush(self, timeout_s: float) -> None:
         """Write what is left: the process exits."""
@@ -56,6 +61,11 @@ def last_flush() -> None:
         writer.last_flush(max(0.0, until - time.monotonic()))
 
 
+def _commit_soon() -> None:
+    for writer in list(WRITERS):
+        writer.commit_soon()
+
+
 def flush_in_pool_workers() -> None:
     """Have `last_flush` called at the end of a process of multiprocessing's, which knows no `atexit`."""
     util = sys.modules.get("multiprocessing.util")
@@ -82,5 +92,6 @@ def _after_in_child() -> None:
 
 # Registered before any stream can open, so that it runs after those that are open at exit have ended.
 atexit.register(last_flush)
+on_idle(_commit_soon)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -22,6 +22,8 @@ LONGEST_QUEUE = 10_000
 """Records that may wait, about 1 KiB each."""
 COMMIT_EVERY_S = 0.5
 """How long a record may wait for its commit; half of what may be lost, so that a slow commit fits in as well."""
+IDLE_COMMIT_EVERY_S = 0.05
+"""The least time between two commits that are made because no stream is open any more."""
 MOST_ROWS = 2000
 """Rows of one commit, so that other processes can commit in between."""
 FIRST_RETRY_S, BUSY_RETRY_S, LAST_RETRY_S = 1.0, 0.05, 30.0
@@ -54,6 +56,9 @@ class Backlog:
         self._flush_requests: SimpleQueue[threading.Event] = SimpleQueue()
         self._to_notify: list[threading.Event] = []  # set once everything is written
         self._rows: list[tuple[Value, ...]] = []
+        self._commit_soon = False
+        self._rows_soon = False  # the same, of the rows at hand
+        self._committed = -math.inf  # when the last commit was made
         self._due = math.inf  # when the rows at hand are to be written
         self._counting = threading.Lock()
         self._uncommitted_drops = 0  # drops whose number is not in the journal yet
@@ -86,6 +91,11 @@ class Backlog:
         self.wake.set()
         return done
 
+    def commit_soon(self) -> None:
+        """Have the next call of `flush_due` commit what is queued, at once if the last commit was not a moment ago."""
+        self._commit_soon = True
+        self.wake.set()
+
     def accept(self, record: StreamRecord | None) -> None:
         """Turn a queued record into a row."""
         if record is None:
@@ -99,14 +109,20 @@ class Backlog:
     def flush_due(self, now: float) -> float | None:
         """Take what is queued and write what is due. Return when to call again, or None if nothing is left to do."""
         self.wake.clear()
+        if self._commit_soon:  # a record that is queued from here on sets it again, for the next call
+            self._commit_soon = False
+            self._rows_soon = True
         while not self._flush_requests.empty():
             self._to_notify.append(self._flush_requests.get())
         self._take()
         if not self._rows and not self._uncommitted_drops:
+            self._rows_soon = False
             self._notify_flushed()
             return None
         self._due = min(self._due, now + COMMIT_EVERY_S)
         full = len(self._rows) >= MOST_ROWS and not self.failures
+        if self._rows_soon and not self.failures:
+            self._due = min(self._due, max(now, self._committed + IDLE_COMMIT_EVERY_S))
         if now < self._due and not full and not self._to_notify:
             return self._due
         try:
@@ -151,6 +167,8 @@ class Backlog:
         self._failure_logged = False
         self.failures = 0
         self._due = math.inf
+        self._committed = now
+        self._rows_soon = False
         if not self.queue.empty():
             return now
         self._notify_flushed()

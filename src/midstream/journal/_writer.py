@@ -68,6 +68,10 @@ class Journal:
         if self._thread is None:
             self._start()
 
+    def commit_soon(self) -> None:
+        """Commit what is queued without waiting for more: no stream is open, and the process may end at any time."""
+        self._backlog.commit_soon()
+
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
         """Wait until what was given so far is written; False if it cannot be now, or not in `timeout_s` seconds."""
         until = time.monotonic() + timeout_s

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from midstream._support import journals  # noqa: F401 - what it does at exit must come after what the roster does
+from midstream._support.idle import notify_idle
 from midstream.attribution.event_loop_lag import Heartbeat, heartbeat
 from midstream.attribution.rule import Attribution
 from midstream.attribution.tcp_info import WireClock
@@ -142,6 +143,8 @@ class Monitor:
         if self.roster.remove(tracker):
             with self.lock:
                 self.open_streams -= 1
+            if not len(self.roster):
+                notify_idle()
 
     def refused(self, call: Call, duration_s: float, error_type: str, context: Context | None) -> None:
         """A streaming call failed before there was a stream: no record, but an operation that took its time."""

@@ -17,6 +17,7 @@ from opentelemetry.sdk.metrics.export import (
 
 from midstream._support.internal_errors import Guard, safe_log
 from midstream.telemetry.exporters.configuration import Protocol
+from midstream.telemetry.exporters.idle_push import IdlePush
 
 _LOGGERS = (
     "opentelemetry.exporter.otlp.proto.grpc.exporter",
@@ -29,6 +30,7 @@ class Push:
 
     def __init__(self, exporter: MetricExporter, target: str, interval_s: float) -> None:
         self._delivery = _Delivery(exporter, target)
+        self.idle_push = IdlePush(self._send)
         self.reader = PeriodicExportingMetricReader(self._delivery, export_interval_millis=interval_s * 1000)
 
     def flush(self, timeout_s: float) -> bool:
