@@ -233,6 +233,7 @@ with setup(
     service_name="shop",
     export_interval_s=5,
     shutdown_timeout_s=1,
+    allow_hosts=["app.internal"],
 ) as metrics:
     assert_type(metrics.prometheus_url, str | None)
     assert_type(metrics.flush(1.0), bool)
