@@ -1,8 +1,15 @@
 """Tells when an LLM answer freezes in mid-stream, for how long, whose fault it was, and which limit to set."""
 
+# ruff: noqa: E402 - see the comment on the first import
+from midstream._support.interrupts import exit_at_once_if_command as _exit_at_once_if_command
+
+_exit_at_once_if_command()  # before the other imports, which Ctrl-C may interrupt
+
 from midstream.integrations.attach import instrument, monitor, streams, uninstrument
 from midstream.setup import setup
 from midstream.stream.model import Freeze, FreezeSpan, OpenStream, Outcome, StreamRecord
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Freeze",

@@ -23,14 +23,6 @@ from midstream.cli.demo.live import Timeline
 from midstream.cli.demo.story import ANSWERS, first_act
 from support.waiting import until
 
-# A shell that starts a job in the background makes it ignore Ctrl-C; this program never does.
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from midstream.cli import main
-sys.exit(main(["demo", *sys.argv[1:]]))
-"""
-
 # What a machine may have set, and what must make no difference.
 HOSTILE = {
     "MIDSTREAM_DISABLED": "1",
@@ -47,7 +39,8 @@ HOSTILE = {
 def running(*arguments: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
     """Run the demo in a process of its own, which is gone when the block ends."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], text=True, **streams) as process:
+    command = [sys.executable, "-m", "midstream", "demo", *arguments]
+    with subprocess.Popen(command, text=True, **streams) as process:
         try:
             yield process
         finally:

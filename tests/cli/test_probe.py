@@ -1057,13 +1057,6 @@ def test_some_streams_may_fail_where_others_do_not(capsys: Printed) -> None:
 
 # On a terminal, and interrupted
 
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from midstream.cli import main
-sys.exit(main())
-"""
-
 
 class Freezing:
     """A server whose streams stop after two words until they are let go, and that notices who leaves."""
@@ -1088,7 +1081,7 @@ class Freezing:
 @contextmanager
 def running(*arguments: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
     """Run the command in a process of its own, which is gone when the block ends."""
-    command = [sys.executable, "-c", PROGRAM, "probe", *arguments]
+    command = [sys.executable, "-m", "midstream", "probe", *arguments]
     with subprocess.Popen(command, text=True, **streams) as process:
         try:
             yield process

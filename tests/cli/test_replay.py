@@ -11,7 +11,7 @@ from openai import OpenAI
 
 from midstream.cli import COMMANDS, main
 from midstream.cli.common.errors import CliError, explain
-from support.commands import PROGRAM, end, read_until, running
+from support.commands import end, read_until, running
 from support.paths import RECORDINGS
 
 STREAMS = RECORDINGS / "streams"
@@ -77,7 +77,9 @@ def test_replay_without_paths_serves_what_comes_with_the_library() -> None:
 
 def test_the_overview_names_every_command_and_imports_none() -> None:
     """Help is quick because it loads only itself."""
-    program = f"{PROGRAM.rpartition('sys.exit')[0]}main(['--help']); print('starlette' in sys.modules)"
+    program = (
+        "import sys; from midstream.cli import main; main(['--help']); print('starlette' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     *overview, loaded = done.stdout.split()
     assert loaded == "False"
@@ -167,7 +169,7 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("module", "extra"), [("typer", "cli"), ("rich", "cli"), ("starlette", "lab")])
 def test_a_missing_extra_is_named(module: str, extra: str) -> None:
     """Without what a command is built on, the user learns what to install."""
-    program = f"MISSING = {module!r}\n{WITHOUT}{PROGRAM}"
+    program = f"MISSING = {module!r}\n{WITHOUT}\nfrom midstream.cli import main\nsys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, "replay"], capture_output=True, text=True, check=False
     )

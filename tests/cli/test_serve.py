@@ -20,19 +20,11 @@ from midstream import StreamRecord, monitor
 from midstream.cli import main
 from support.waiting import until
 
-# A shell that starts a job in the background makes it ignore Ctrl-C; this program never does.
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from midstream.cli import main
-sys.exit(main(["serve", *sys.argv[1:]]))
-"""
-
 
 @contextmanager
 def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run the command in a process of its own, and give it with what it said when it was up."""
-    command = [sys.executable, "-c", PROGRAM, *arguments]
+    command = [sys.executable, "-m", "midstream", "serve", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

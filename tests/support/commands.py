@@ -10,19 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# A shell that starts a job in the background makes it ignore Ctrl-C; this program never does.
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from midstream.cli import main
-sys.exit(main())
-"""
-
 
 @contextmanager
 def running(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     """Run the command line in a process of its own, which is gone when the block ends."""
-    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    command = [sys.executable, "-m", "midstream", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -46,3 +38,21 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str]:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     return process.returncode, said
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that these have started, and so on."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    found = [pid]
+    for parent in found:
+        found += [child for child, its_parent in pairs if its_parent == parent]
+    return found[1:]
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and whose status was not read yet does not."""
+    listed = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return listed.stdout.strip() != "" and not listed.stdout.startswith("Z")

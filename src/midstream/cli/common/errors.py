@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeGuard
@@ -77,19 +78,22 @@ def unread(path: Path, error: OSError | UnicodeDecodeError) -> CliError:
     return CliError(f"{path} cannot be read: {error.strerror or type(error).__name__}; see who may read it")
 
 
-def installing(extra: str) -> str:
-    """Return the command that installs an extra, also for whoever has a clone and no release."""
-    return f"pip install 'midstream[{extra}]', or in a clone '.[{extra}]'"
+def installing(*extras: str) -> str:
+    """Return the command that installs extras, also for those who have a clone and no release."""
+    named = ",".join(extras)
+    return f"pip install 'midstream[{named}]', or in a clone '.[{named}]'"
 
 
-def explain(error: Exception) -> tuple[str, int]:
-    """Return the sentence and the exit status for an error that ended a command."""
+def explain(error: Exception, extras: Sequence[str] = ()) -> tuple[str, int]:
+    """Return the sentence and the exit status for an error that ended a command; `extras` are those it needs."""
     if isinstance(error, CliError):
         return str(error), 1
     missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
     extra = _EXTRAS.get(missing) or _EXTRAS.get(missing.partition(".")[0])
     if extra is not None:
-        return f"this needs an extra that is not installed: {installing(extra)}", 1
+        needed = tuple(dict.fromkeys([*filter(_is_missing, extras), extra]))
+        noun = "an extra that is" if len(needed) == 1 else "extras that are"
+        return f"this needs {noun} not installed: {installing(*needed)}", 1
     if unwritable(error):
         return f"the output cannot be written: {error.strerror}; make room, or write elsewhere", 1
     # Typer's own errors: their classes have moved between its versions, these names have not.
@@ -98,6 +102,18 @@ def explain(error: Exception) -> tuple[str, int]:
         said = str(format_message()).rstrip(".").replace("Value error, ", "")  # the latter is pydantic's
         return f"{said}{_help_hint(error)}", int(getattr(error, "exit_code", 1))
     return f"{_own_fault(error)}; this is a bug, please report it with the command you ran", 1
+
+
+def _is_missing(extra: str) -> bool:
+    """Return whether a module that an extra brings cannot be found."""
+    return not all(_can_be_found(module) for module, of in _EXTRAS.items() if of == extra)
+
+
+def _can_be_found(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:  # of the package that it is in
+        return False
 
 
 def unwritable(error: Exception) -> TypeGuard[OSError]:
