@@ -201,7 +201,7 @@ def test_slow_thread_that_reads_what_lay_there_has_not_caught_up() -> None:
             attribution.look(session, clock())
     attribution.ending(session, clock())
 
-    ((begun, length),) = attribution.hidden(1.0)
+    ((begun, length),) = attribution.take_hidden_gaps(1.0)
     assert begun == pytest.approx(100.5, abs=0.002)
     assert length == pytest.approx(3.0, abs=0.2)
 
@@ -243,12 +243,12 @@ def test_silence_goes_on_for_whoever_reads_what_lay_there_and_then_waits(
         until(max(came, clock() + slow))
         blocked = 0.0
         if clock() - session.last_event >= attribution.long_s:
-            blocked = attribution.waited(session, clock(), spoke=True)
+            blocked = attribution.blocked_seconds(session, clock(), spoke=True)
         session.chunk(TEXT, clock(), blocked)
         until(102.0 if number == 10 else clock())
     attribution.ending(session, clock())
 
-    ((begun, length),) = attribution.hidden(1.1)
+    ((begun, length),) = attribution.take_hidden_gaps(1.1)
     assert begun == pytest.approx(101.0, abs=0.02)
     assert length == pytest.approx(2.0, abs=0.03)
     assert attribution.wire_gap(session.max_gap) == pytest.approx(2.0, abs=0.03)
@@ -296,7 +296,7 @@ def test_each_silence_is_one_freeze_or_one_hidden_freeze_and_never_both(
         reading = TEXT if what == "word" else NOTHING
         blocked = 0.0
         if comes - session.last_event >= attribution.long_s:
-            blocked = attribution.waited(session, comes, spoke=what == "word")
+            blocked = attribution.blocked_seconds(session, comes, spoke=what == "word")
         if session.chunk(reading, comes, blocked) is Signal.THAWED:
             session.thaw()
             attribution.thawed(session)
@@ -312,7 +312,7 @@ def test_each_silence_is_one_freeze_or_one_hidden_freeze_and_never_both(
                 long_silences.append((silence_from, comes))
             waited, silence_from = 0.0, comes
         attribution.look(session, comes)
-        hidden += attribution.hidden(1.0)
+        hidden += attribution.take_hidden_gaps(1.0)
     assert freezes == expected
     for start, length in hidden:
         owners = [s for s in long_silences if s[0] - SHARP_S <= start and start + length <= s[1] + SHARP_S]

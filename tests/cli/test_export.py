@@ -42,7 +42,7 @@ FULL = a_record(
     wire_gap_s=12.6,
     clock_jump_s=-1.5,
     trace_id="0af7651916cd43dd8448eb211c80319c",
-    spans=(FreezeSpan(0.1, 12.5, "tool_call", hidden=False, shared=True, open=False),),
+    freeze_spans=(FreezeSpan(0.1, 12.5, "tool_call", hidden=False, shared=True, open=False),),
 )
 BARE = a_record(started_at=NOW - 600.0)
 
@@ -73,7 +73,7 @@ def from_plain(values: dict[str, Any]) -> StreamRecord:
             "attributes": dict(values["attributes"]),
             "outcome": Outcome(values["outcome"]),
             "finish_reasons": tuple(values["finish_reasons"]),
-            "spans": tuple(FreezeSpan(**span) for span in values["spans"]),
+            "freeze_spans": tuple(FreezeSpan(**span) for span in values["freeze_spans"]),
         }
     )
 
@@ -86,7 +86,7 @@ def from_csv(row: list[str]) -> StreamRecord:
         kind = kinds[name]
         if kind.endswith(" | None") and cell == "":
             values[name] = None
-        elif name in {"attributes", "finish_reasons", "spans"}:
+        elif name in {"attributes", "finish_reasons", "freeze_spans"}:
             values[name] = json.loads(cell)
         elif kind.startswith("float"):
             values[name] = float(cell)

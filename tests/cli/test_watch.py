@@ -170,7 +170,7 @@ def frozen(at: float, length_s: float, **more: object) -> StreamRecord:
         max_gap_s=length_s,
         freezes=1,
         frozen_s=length_s,
-        spans=(span,),
+        freeze_spans=(span,),
         **more,
     )
 

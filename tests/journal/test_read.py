@@ -14,6 +14,7 @@ import pytest
 
 from midstream.journal import Journal, JournalContents, JournalError, read, read_records
 from midstream.journal._schema import APPLICATION_ID, STEPS
+from midstream.stream.model import FreezeSpan
 from support import apart
 from support.records import a_record
 
@@ -51,6 +52,29 @@ def spoiled(file: Path, *statements: str) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
+
+
+def test_column_that_was_renamed_is_read_from_an_older_journal_and_renamed_by_its_next_writer(
+    path: Path,
+) -> None:
+    """Version 2 named the freezes of a stream `spans`. Reading such a journal leaves it as it is."""
+    freezes = (FreezeSpan(1.0, 6.0, "text", hidden=False, shared=False, open=False),)
+    frozen = a_record(started_at=T + 9, freezes=1, freeze_spans=freezes)
+    written(path, frozen)
+    spoiled(path, "ALTER TABLE streams RENAME COLUMN freeze_spans TO spans", "PRAGMA user_version = 2")
+
+    assert read_records(path)[-1] == frozen
+    assert columns_of(path) >= {"spans"}
+
+    written(path, a_record(started_at=T + 10))
+    assert [record.freeze_spans for record in read_records(path)[-2:]] == [freezes, ()]
+    assert columns_of(path) >= {"freeze_spans"}
+
+
+def columns_of(path: Path) -> set[str]:
+    """Name the columns of the table of streams."""
+    with closing(sqlite3.connect(path)) as connection:
+        return {row[1] for row in connection.execute("PRAGMA table_info(streams)")}
 
 
 def test_records_come_in_the_order_of_their_calls(path: Path) -> None:
@@ -177,7 +201,7 @@ def test_journal_of_a_newer_version_is_refused(path: Path) -> None:
     spoiled(path, f"PRAGMA user_version = {len(STEPS) + 1}")
 
     assert error_of(path) == (
-        f"{path} was written by a newer midstream (its version is 3, and this one knows 2); "
+        f"{path} was written by a newer midstream (its version is 4, and this one knows 3); "
         "update midstream, or choose another file"
     )
 

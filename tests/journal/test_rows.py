@@ -104,7 +104,7 @@ def test_half_a_surrogate_pair_in_a_name_is_replaced() -> None:
         {"duration_s": -5.0},
         {"started_at": -1.0},
         {"max_gap_s": 2 * LONGEST_S},
-        {"spans": (FreezeSpan(0.0, -1.0, "text", False, False, False),)},
+        {"freeze_spans": (FreezeSpan(0.0, -1.0, "text", False, False, False),)},
         {"chunks": 2**70},
         {"freezes": -1},
         {"request_model": None},
@@ -148,14 +148,14 @@ def test_record_that_midstream_never_makes_is_refused(impossible: dict[str, Any]
         ("max_gap_open", 2),
         ("chunks", 1.5),
         ("input_tokens", "many"),
-        ("spans", '[{"at_s": 1}]'),
-        ("spans", "[7]"),
+        ("freeze_spans", '[{"at_s": 1}]'),
+        ("freeze_spans", "[7]"),
         (
-            "spans",
+            "freeze_spans",
             '[{"at_s":1.0,"length_s":-3.0,"phase":"text","hidden":false,"shared":false,"open":false}]',
         ),
         (
-            "spans",
+            "freeze_spans",
             '[{"at_s":1.0,"length_s":Infinity,"phase":"text","hidden":false,"shared":false,"open":false}]',
         ),
     ],
@@ -172,11 +172,11 @@ def test_row_that_holds_what_no_record_can_is_damaged(name: str, value: object) 
 
 def test_journal_of_an_older_version_lacks_what_came_later() -> None:
     """Fields that have a default or may be unknown do then; without the others there is no record."""
-    names = [name for name in COLUMNS if name not in {"spans", "wire_gap_s"}]
+    names = [name for name in COLUMNS if name not in {"freeze_spans", "wire_gap_s"}]
     row = [
         value for name, value in zip(COLUMNS, row_of(a_record(wire_gap_s=1.0)), strict=True) if name in names
     ]
 
-    assert reader_of(names)(row) == a_record(wire_gap_s=None, spans=())
+    assert reader_of(names)(row) == a_record(wire_gap_s=None, freeze_spans=())
     with pytest.raises(KeyError, match="outcome"):
         reader_of([name for name in COLUMNS if name != "outcome"])

@@ -61,7 +61,7 @@ def test_journal_gives_back_the_record_that_on_end_got(path: Path) -> None:
 
     (record,) = read_records(path)
     assert record == seen.record
-    assert (record.freezes, len(record.spans), record.token_limit) == (1, 1, 7)
+    assert (record.freezes, len(record.freeze_spans), record.token_limit) == (1, 1, 7)
     assert record.attributes == {"team": "search"}
 
 

@@ -26,7 +26,7 @@ T = 1_790_000_000.0
 DAY = 86_400.0
 AND_SO_ON = "streams are unaffected, and it is tried again"
 NEWER = (
-    "was written by a newer midstream (its version is 3, and this one knows 2); "
+    "was written by a newer midstream (its version is 4, and this one knows 3); "
     "update midstream, or choose another file"
 )
 

@@ -66,8 +66,8 @@ def on_end(record: StreamRecord) -> None:
     assert_type(record.outcome is Outcome.COMPLETED, bool)
     assert_type(record.max_gap_s, float | None)
     assert_type(record.finish_reasons, tuple[str | None, ...])
-    assert_type(record.spans, tuple[FreezeSpan, ...])
-    assert_type([span.at_s + span.length_s for span in record.spans if span.open], list[float])
+    assert_type(record.freeze_spans, tuple[FreezeSpan, ...])
+    assert_type([span.at_s + span.length_s for span in record.freeze_spans if span.open], list[float])
     assert_type(
         (record.duration_s, record.waited_s, record.held_s, record.frozen_s),
         tuple[float, float, float, float],

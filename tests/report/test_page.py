@@ -199,7 +199,7 @@ def test_no_line_is_drawn_where_there_were_several_thresholds() -> None:
     """Two programs write into one journal, and each has its own."""
     records = [
         a_record(max_gap_s=0.18),
-        a_record(max_gap_s=4.3, freezes=1, frozen_s=4.3, spans=(span(1.0, 4.3),), freeze_after_s=2.0),
+        a_record(max_gap_s=4.3, freezes=1, frozen_s=4.3, freeze_spans=(span(1.0, 4.3),), freeze_after_s=2.0),
     ]
     threshold = threshold_of(records)
     for figure in (silences(by_model(records), threshold), exceedance(by_model(records), threshold)):
@@ -270,7 +270,7 @@ def test_of_too_many_streams_those_with_the_longest_silences_are_drawn_and_it_is
 
 
 def test_a_hidden_freeze_counts_as_a_silence_when_streams_are_chosen() -> None:
-    hidden = a_record(max_gap_s=0.1, hidden=1, spans=(span(1.0, 9.0, hidden=True),))
+    hidden = a_record(max_gap_s=0.1, hidden=1, freeze_spans=(span(1.0, 9.0, hidden=True),))
     assert longest_silence(hidden) == 9.0
     assert longest_silence(a_record()) == -1.0
 

@@ -317,7 +317,7 @@ def froze_at(at_s: float, *, shared: bool = False, **more: Any) -> StreamRecord:
         "freezes": 1,
         "frozen_s": 6.0,
         "shared": int(shared),
-        "spans": (span(at_s, 6.0, shared=shared),),
+        "freeze_spans": (span(at_s, 6.0, shared=shared),),
     }
     return a_record(**{**known, **more})
 
@@ -334,8 +334,8 @@ SMOOTH = {"duration_s": 30.0, "time_to_first_content_s": 1.0, "max_gap_s": 0.2}
         ([a_record(**SMOOTH, started_at=9.5)], 0),  # its content began in the midst of the freeze
         ([a_record(**{**SMOOTH, "duration_s": 15.0})], 0),  # it ended in the midst of it
         ([a_record(**SMOOTH, buffered=True)], 0),
-        ([a_record(**SMOOTH, hidden=1, spans=(span(12.0, 6.0, hidden=True),))], 0),
-        ([a_record(**SMOOTH, hidden=1, spans=(span(20.0, 6.0, hidden=True),))], 1),
+        ([a_record(**SMOOTH, hidden=1, freeze_spans=(span(12.0, 6.0, hidden=True),))], 0),
+        ([a_record(**SMOOTH, hidden=1, freeze_spans=(span(20.0, 6.0, hidden=True),))], 1),
         ([a_record(**SMOOTH, hidden=1)], 0),  # nobody knows when
         ([froze_at(3.0)], 2),  # each went on while the other stood still
         ([froze_at(12.0)], 0),

@@ -50,7 +50,7 @@ def test_record_has_every_freeze_with_its_place_length_and_phase(kind: str) -> N
     ]
     record = read(kind, script)
 
-    assert record.spans == (
+    assert record.freeze_spans == (
         FreezeSpan(at_s=1.0, length_s=6.5, phase="reasoning", hidden=False, shared=False, open=False),
         FreezeSpan(at_s=9.0, length_s=20.0, phase="text", hidden=False, shared=False, open=False),
     )
@@ -63,15 +63,15 @@ def test_freeze_that_no_chunk_ended_is_open(kind: str) -> None:
     record = read(kind, [(1.0, text("a")), (2.0, text("b")), (14.0, CUT)])
 
     assert record.max_gap_open
-    assert record.spans == (FreezeSpan(2.0, 12.0, "text", hidden=False, shared=False, open=True),)
+    assert record.freeze_spans == (FreezeSpan(2.0, 12.0, "text", hidden=False, shared=False, open=True),)
 
 
 @KINDS
 def test_stream_without_a_freeze_has_no_spans(kind: str) -> None:
     """A gap below the threshold is a gap and no freeze; with freezes switched off there are none at all."""
-    assert read(kind, [(1.0, text("a")), (5.9, text("b")), (6.0, finish() + DONE)]).spans == ()
+    assert read(kind, [(1.0, text("a")), (5.9, text("b")), (6.0, finish() + DONE)]).freeze_spans == ()
     off = read(kind, [(1.0, text("a")), (99.0, text("b")), (99.0, finish() + DONE)], freeze_after_s=None)
-    assert off.spans == ()
+    assert off.freeze_spans == ()
 
 
 def test_freezes_of_a_whole_server_are_marked_as_shared() -> None:
@@ -91,8 +91,10 @@ def test_freezes_of_a_whole_server_are_marked_as_shared() -> None:
     for stream in streams:
         list(stream)
 
-    assert [len(record.spans) for record in seen.records] == [record.freezes for record in seen.records]
-    assert [sum(span.shared for span in record.spans) for record in seen.records] == [
+    assert [len(record.freeze_spans) for record in seen.records] == [
+        record.freezes for record in seen.records
+    ]
+    assert [sum(span.shared for span in record.freeze_spans) for record in seen.records] == [
         record.shared for record in seen.records
     ]
 
@@ -109,7 +111,7 @@ def test_freeze_that_the_caller_did_not_wait_for_is_hidden() -> None:
                 time.sleep(1.4)  # the caller's own work
         client.close()
 
-    (span,) = seen.record.spans
+    (span,) = seen.record.freeze_spans
     assert (span.hidden, span.shared, span.open, span.phase) == (True, False, False, "text")
     assert span.length_s == pytest.approx(1.05, abs=0.2)
     assert span.at_s == pytest.approx(0.5, abs=0.3)
@@ -126,15 +128,15 @@ def test_spans_always_add_up_to_what_the_record_says_of_freezes(gaps: list[float
     script[-1] = (moments[-1], CUT) if cut else (moments[-1], text("x") + finish() + DONE)
     record = read("sync", script)
 
-    assert len(record.spans) == record.freezes
-    assert sum(span.length_s for span in record.spans) == pytest.approx(record.frozen_s)
-    assert all(span.length_s >= 5.0 for span in record.spans)
+    assert len(record.freeze_spans) == record.freezes
+    assert sum(span.length_s for span in record.freeze_spans) == pytest.approx(record.frozen_s)
+    assert all(span.length_s >= 5.0 for span in record.freeze_spans)
     assert all(
         span.at_s + span.length_s <= after.at_s + 1e-6
-        for span, after in zip(record.spans, record.spans[1:], strict=False)
+        for span, after in zip(record.freeze_spans, record.freeze_spans[1:], strict=False)
     )
-    if record.spans:
-        assert max(span.length_s for span in record.spans) == record.max_gap_s
+    if record.freeze_spans:
+        assert max(span.length_s for span in record.freeze_spans) == record.max_gap_s
 
 
 def test_of_more_freezes_than_a_record_holds_the_longest_are_kept_in_order() -> None:

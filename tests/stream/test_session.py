@@ -40,13 +40,13 @@ def test_the_short_way_of_keeping_the_books_gives_the_same_record(
         now += wait
         long.chunk(reading, now)
         if reading is short.steady and now - short.last_event < FREEZE_AFTER_S:
-            short.again(now)
+            short.on_steady_chunk(now)
         else:
             short.chunk(reading, now)
-        assert (long.chunks, long.open_gap(now), long.usual) == (
+        assert (long.chunks, long.open_gap(now), long.fast_path_state) == (
             short.chunks,
             short.open_gap(now),
-            short.usual,
+            short.fast_path_state,
         )
         assert (long.last_content, long.caught_up) == (short.last_content, short.caught_up)
     long.wait_from = short.wait_from = now

@@ -45,7 +45,7 @@ def a_record(**fields_: Any) -> StreamRecord:
         "shared": 0,
         "suspected": "unknown",
         "freeze_after_s": 5.0,
-        "spans": (),
+        "freeze_spans": (),
         "chunks": 2,
         "content_chunks": 1,
         "input_tokens": 3,

@@ -31,7 +31,7 @@ class Heartbeat:
         "beat",
         "blocked_from",
         "blocked_until",
-        "calm",
+        "is_responsive",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
@@ -42,7 +42,7 @@ class Heartbeat:
         self.beat = clock()
         self.blocked_from = self.beat
         self.blocked_until = self.beat
-        self.calm = self._calm
+        self.is_responsive = self._is_responsive
         """Whether the loop has not been blocked for a while; one bound method for all streams."""
 
     def join(self) -> None:
@@ -67,7 +67,7 @@ class Heartbeat:
             return self.blocked_from
         return None
 
-    def _calm(self, now: float) -> bool:
+    def _is_responsive(self, now: float) -> bool:
         return now - self.beat <= BEAT_S + LATE_S and now - self.blocked_until > SETTLED_S
 
     def blocked_at(self, now: float) -> bool:

@@ -55,13 +55,13 @@ class Attribution:
         return self.candidate_s if self._pulse is None else min(LOOP_WAIT_S, self.candidate_s)
 
     @property
-    def calm(self) -> Callable[[float], bool]:
+    def is_responsive(self) -> Callable[[float], bool]:
         """Whether now, at the end of a long interval that was no candidate, there is nothing to ask. It takes no lock.
 
         Below half a freeze the connection is not asked and no freeze can have been told, and a loop whose heart beats
         says for the whole process that it does not stand still.
         """
-        return _always if self._pulse is None else self._pulse.calm
+        return _always if self._pulse is None else self._pulse.is_responsive
 
     @property
     def _silence(self) -> Silence:
@@ -85,7 +85,7 @@ class Attribution:
             since, until_s = min(session.last_event, session.caught_up), self.candidate_s
         return since + until_s if now - since < until_s else None
 
-    def waited(self, session: Session, now: float, *, spoke: bool = False) -> float:
+    def blocked_seconds(self, session: Session, now: float, *, spoke: bool = False) -> float:
         """A long wait ends with a chunk: the seconds of it in which the chunk was there already.
 
         `spoke` says that the chunk ends the silence: it carries output, or finishes. A ping does neither.
@@ -191,7 +191,7 @@ class Attribution:
         longest = None if self._seen is None else self._seen.longest
         return max((gap for gap in (longest, max_gap) if gap is not None), default=None)
 
-    def hidden(self, limit: float) -> list[tuple[float, float]]:
+    def take_hidden_gaps(self, limit: float) -> list[tuple[float, float]]:
         """Silences of at least `limit` seconds that the caller did not wait for, newly known: begin and length."""
         if self._seen is None or not self._seen.hidden:
             return []

@@ -20,6 +20,7 @@ from midstream.journal._file import JournalError
 from midstream.journal._kinds import LARGEST, DamagedRowError
 from midstream.journal._reading import Reader, read_with
 from midstream.journal._rows import COLUMNS, reader_of
+from midstream.journal._schema import OLD_NAMES
 from midstream.journal._writer import Journal
 from midstream.stream.model import StreamRecord
 
@@ -62,14 +63,16 @@ def _contents(reader: Reader, since: float | None, until: float | None) -> Journ
     known = [row[1] for row in connection.execute("PRAGMA table_info(streams)")]
     if not known:
         return JournalContents([], 0)  # made a moment ago, and nothing written yet
-    names = [name for name in COLUMNS if name in known]
+    stored_as = {name: name if name in known else OLD_NAMES.get(name, name) for name in COLUMNS}
+    names = [name for name, stored in stored_as.items() if stored in known]
+    columns = [stored_as[name] for name in names]
     try:
         record_of = reader_of(names)
     except KeyError as missing:
         raise JournalError(f"{reader.path} is damaged: its table has no column {missing}") from None
     records, skipped = [], 0
     # A damaged start is of no time: it counts as damaged where all times are asked for.
-    for row in _rows(reader, "streams", names, ("started_at", since, until)):
+    for row in _rows(reader, "streams", columns, ("started_at", since, until)):
         try:
             records.append(record_of(row))
         except DamagedRowError:  # noqa: PERF203 - one row must not spoil the others

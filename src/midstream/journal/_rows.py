@@ -80,7 +80,7 @@ COLUMNS: Final[Mapping[str, Kind]] = {
     "buffered": FLAG,
     "trace_id": _TEXT_OR_NONE,
     "span_id": _TEXT_OR_NONE,
-    "spans": SPANS,
+    "freeze_spans": SPANS,
     "freeze_after_s": _SECONDS_OR_NONE,
 }
 """Every column beside the row's own number, in the order of the record's fields."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -67,8 +67,12 @@ CREATE TABLE streams (
         "CREATE TABLE dropped (at REAL NOT NULL, records INTEGER NOT NULL)",
     ),
     ("ALTER TABLE streams ADD COLUMN freeze_after_s REAL",),
+    ("ALTER TABLE streams RENAME COLUMN spans TO freeze_spans",),
 )
 """The statements that bring a journal from each version to the next, from an empty file on. Only ever added to."""
+
+OLD_NAMES: Final[Mapping[str, str]] = {"freeze_spans": "spans"}
+"""Columns that older versions have under another name; a journal that is only read is not upgraded."""
 
 
 def upgrade(connection: Connection, steps: Sequence[Sequence[str]] = STEPS) -> None:

@@ -79,8 +79,8 @@ def longest_silence(record: StreamRecord) -> float:
 
 def spans(record: StreamRecord) -> tuple[FreezeSpan, ...]:
     """Return the freezes of a stream, or the one that its longest silence was, if they were not written down."""
-    if record.spans or not record.freezes or record.max_gap_s is None or record.max_gap_at_s is None:
-        return record.spans
+    if record.freeze_spans or not record.freezes or record.max_gap_s is None or record.max_gap_at_s is None:
+        return record.freeze_spans
     return (
         FreezeSpan(
             at_s=record.max_gap_at_s,

@@ -77,7 +77,9 @@ def summarise(records: Sequence[StreamRecord]) -> StreamSummary:
         froze=share(len(frozen), len(seen)),
         freezes=freezes,
         frozen_s=sum(record.frozen_s for record in records),
-        never_ended=sum(record.max_gap_open or any(span.open for span in record.spans) for record in frozen),
+        never_ended=sum(
+            record.max_gap_open or any(span.open for span in record.freeze_spans) for record in frozen
+        ),
         hidden=sum(record.hidden for record in records),
         # A record of another version may count one twice; a share beyond all would end the report.
         shared=share(min(freezes, sum(record.shared for record in records)), freezes),

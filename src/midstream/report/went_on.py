@@ -39,7 +39,7 @@ def _is_witness(record: StreamRecord) -> bool:
         record.time_to_first_content_s is not None
         and record.max_gap_s is not None
         and not record.buffered
-        and len(record.spans) == record.freezes + record.hidden
+        and len(record.freeze_spans) == record.freezes + record.hidden
     )
 
 
@@ -60,5 +60,5 @@ def _has_witness(
 
 
 def _frozen(record: StreamRecord) -> Iterator[tuple[float, float]]:
-    for span in record.spans:
+    for span in record.freeze_spans:
         yield record.started_at + span.at_s, record.started_at + span.at_s + span.length_s

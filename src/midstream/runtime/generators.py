@@ -87,7 +87,7 @@ def _pass(
     hide: Callable[[Any], bool] | None,
 ) -> Generator[Any, None, None]:
     clock, session = tracker.clock, tracker.session
-    candidate_s, calm = tracker.attribution.candidate_s, tracker.attribution.calm
+    candidate_s, is_responsive = tracker.attribution.candidate_s, tracker.attribution.is_responsive
     steady, longest, longest_hold, last = None, 0.0, 0.0, session.opened
     try:
         yield
@@ -100,7 +100,7 @@ def _pass(
                 if (
                     reading is steady
                     and wait + hold < candidate_s
-                    and (wait + hold < LOOP_WAIT_S or calm(now))
+                    and (wait + hold < LOOP_WAIT_S or is_responsive(now))
                 ):
                     session.wait_from = None
                     session.content_chunks += 1
@@ -108,17 +108,17 @@ def _pass(
                     if wait > CAUGHT_UP_S:
                         session.caught_up = now
                     if wait + hold > longest or hold > longest_hold:
-                        session.stretch(hold, wait)
-                        _, longest, longest_hold = session.usual
+                        session.update_maxima(hold, wait)
+                        _, longest, longest_hold = session.fast_path_state
                     session.last_event = now
                 else:
                     tracker.chunk(reading, chunk, now)
-                    steady, longest, longest_hold = session.usual
+                    steady, longest, longest_hold = session.fast_path_state
                     if hide is not None and hide(chunk):
                         session.wait_from = asked = clock()
                         continue
             except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
-                tracker.amiss(now, exc)
+                tracker.on_unreadable_chunk(now, exc)
                 steady = None
             yield (chunk, chunk := None)[0]  # hands it over: while the caller has it, it is not kept here
             session.wait_from = asked = clock()
@@ -135,7 +135,7 @@ async def _apass(
     hide: Callable[[Any], bool] | None,
 ) -> AsyncGenerator[Any, None]:
     clock, session = tracker.clock, tracker.session
-    candidate_s, calm = tracker.attribution.candidate_s, tracker.attribution.calm
+    candidate_s, is_responsive = tracker.attribution.candidate_s, tracker.attribution.is_responsive
     steady, longest, longest_hold, last = None, 0.0, 0.0, session.opened
     try:
         yield
@@ -148,7 +148,7 @@ async def _apass(
                 if (
                     reading is steady
                     and wait + hold < candidate_s
-                    and (wait + hold < LOOP_WAIT_S or calm(now))
+                    and (wait + hold < LOOP_WAIT_S or is_responsive(now))
                 ):
                     session.wait_from = None
                     session.content_chunks += 1
@@ -156,17 +156,17 @@ async def _apass(
                     if wait > CAUGHT_UP_S:
                         session.caught_up = now
                     if wait + hold > longest or hold > longest_hold:
-                        session.stretch(hold, wait)
-                        _, longest, longest_hold = session.usual
+                        session.update_maxima(hold, wait)
+                        _, longest, longest_hold = session.fast_path_state
                     session.last_event = now
                 else:
                     tracker.chunk(reading, chunk, now)
-                    steady, longest, longest_hold = session.usual
+                    steady, longest, longest_hold = session.fast_path_state
                     if hide is not None and hide(chunk):
                         session.wait_from = asked = clock()
                         continue
             except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
-                tracker.amiss(now, exc)
+                tracker.on_unreadable_chunk(now, exc)
                 steady = None
             yield (chunk, chunk := None)[0]  # hands it over: while the caller has it, it is not kept here
             session.wait_from = asked = clock()

@@ -89,11 +89,11 @@ class Tracker:
         try:
             reading = read(chunk)
             if reading is session.steady and now - session.last_event < self.attribution.long_s:
-                session.again(now)
+                session.on_steady_chunk(now)
             else:
                 self.chunk(reading, chunk, now)
         except Exception as exc:  # noqa: BLE001 - a chunk may be anything at all
-            self.amiss(now, exc)
+            self.on_unreadable_chunk(now, exc)
 
     def chunk(self, reading: Reading, chunk: Any, now: float) -> None:
         """A chunk came that is more than one more of the same."""
@@ -107,7 +107,7 @@ class Tracker:
         if signal is not None:
             self._signal(signal, now)
 
-    def amiss(self, now: float, exc: Exception) -> None:
+    def on_unreadable_chunk(self, now: float, exc: Exception) -> None:
         """Reading a chunk failed. It counts as one without output, whatever it was."""
         report_internal_error("chunk reader", exc)
         self.session.chunk(NOTHING, now)
@@ -188,7 +188,7 @@ class Tracker:
         """A wait that was long enough to ask whose it was ended with a chunk."""
         with self._monitor.lock:
             spoke = reading.phase is not None or bool(reading.finishes)
-            blocked = self.attribution.waited(self.session, now, spoke=spoke)
+            blocked = self.attribution.blocked_seconds(self.session, now, spoke=spoke)
             signal = self.session.chunk(reading, now, blocked)
         self._tell_hidden()
         return signal
@@ -259,7 +259,7 @@ class Tracker:
         session = self.session
         if session.freeze_after_s is None:
             return
-        for since, gap_s in self.attribution.hidden(session.freeze_after_s):
+        for since, gap_s in self.attribution.take_hidden_gaps(session.freeze_after_s):
             freeze = hidden_of(session, since, gap_s)
             with self._monitor.lock:
                 session.hidden += 1
@@ -293,7 +293,7 @@ class Tracker:
             if now is not None:
                 if answered and now - session.last_event >= self.attribution.long_s:
                     with self._monitor.lock:
-                        session.take_off(self.attribution.waited(session, now))
+                        session.take_off(self.attribution.blocked_seconds(session, now))
                 self._notice(now)
             with self._monitor.lock:
                 self.attribution.ending(session, session.last_event if now is None else now)
@@ -319,7 +319,7 @@ class Tracker:
             wire_gap_s=attribution.wire_gap(session.max_gap),
             sees_blocks=attribution.sees_blocks,
             clock_jump_s=clock_jump(session.call, self.clock(), monitor.process.wall()),
-            spans=self._spans,
+            freeze_spans=self._spans,
         )
         attribution.close()
         self.recorder.frozen_for(self.labels, self._uncounted(session.frozen_s))

@@ -75,8 +75,10 @@ class Tail:
         self._next = now + _IDLE * (self._clock() - now)
         found = []
         for record in records:
-            if record.spans and all(holds(record) for holds in self._conditions):
-                found += [freeze for span in record.spans if self._is_new(freeze := Frozen(record, span))]
+            if record.freeze_spans and all(holds(record) for holds in self._conditions):
+                found += [
+                    freeze for span in record.freeze_spans if self._is_new(freeze := Frozen(record, span))
+                ]
         return sorted(found, key=lambda freeze: freeze.start)
 
     def _is_new(self, freeze: Frozen) -> bool:

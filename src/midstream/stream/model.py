@@ -231,7 +231,7 @@ class StreamRecord:
     """True if the answer arrived in one burst: a gap of 0 is blindness there, not smoothness."""
     trace_id: str | None
     span_id: str | None
-    spans: tuple[FreezeSpan, ...] = ()
+    freeze_spans: tuple[FreezeSpan, ...] = ()
     """The freezes one by one, in the order in which they began, hidden ones too; of more than 64 the longest."""
     freeze_after_s: float | None = None
     """The silence in seconds from which a gap counted as a freeze. None: none did, or it is not known."""

@@ -165,11 +165,11 @@ class Session:
         return self.content_chunks + self._others
 
     @property
-    def usual(self) -> tuple[Reading | None, float, float]:
+    def fast_path_state(self) -> tuple[Reading | None, float, float]:
         """What the next chunk most probably brings, and which wait or hold would be the longest so far."""
         return self.steady, self.max_gap or 0.0, self.max_hold or 0.0
 
-    def again(self, now: float) -> None:
+    def on_steady_chunk(self, now: float) -> None:
         """The wait ended with one more chunk of the same: what `_streams` does in place."""
         wait_from, last = self.wait_from, self.last_event
         if wait_from is None:
@@ -180,10 +180,10 @@ class Session:
         if now - wait_from > CAUGHT_UP_S:
             self.caught_up = now
         if now - last > (self.max_gap or 0.0) or wait_from - last > (self.max_hold or 0.0):
-            self.stretch(wait_from - last, now - wait_from)
+            self.update_maxima(wait_from - last, now - wait_from)
         self.last_event = now
 
-    def stretch(self, hold: float, wait: float) -> None:
+    def update_maxima(self, hold: float, wait: float) -> None:
         """A steady chunk came after a hold or a wait that may be the longest so far; `last_event` is the one before."""
         self.max_hold = max(self.max_hold or 0.0, hold)
         if wait > (self.max_gap or 0.0):

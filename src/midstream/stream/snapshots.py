@@ -33,7 +33,7 @@ def record_of(
     wire_gap_s: float | None = None,
     sees_blocks: bool = False,
     clock_jump_s: float | None = None,
-    spans: tuple[FreezeSpan, ...] = (),
+    freeze_spans: tuple[FreezeSpan, ...] = (),
 ) -> StreamRecord:
     """The immutable result of an ended session, with what its observers saw beside it."""
     call, answer = session.call, session.answer
@@ -86,7 +86,7 @@ def record_of(
         buffered=_buffered(session),
         trace_id=call.trace_id,
         span_id=call.span_id,
-        spans=spans,
+        freeze_spans=freeze_spans,
         freeze_after_s=session.freeze_after_s,
     )
 

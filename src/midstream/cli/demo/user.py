@@ -62,7 +62,7 @@ class User:
             answer = None if first is None else (asked + first, asked + record.duration_s)
             frozen = tuple(
                 (asked + span.at_s, asked + span.at_s + span.length_s)
-                for span in record.spans
+                for span in record.freeze_spans
                 if not span.hidden
             )
             return Row(self.number, "ended", record.chunks, None, first, record.freezes, answer, frozen)

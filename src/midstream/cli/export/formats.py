@@ -54,7 +54,7 @@ def _plain(record: StreamRecord) -> dict[str, Any]:
         outcome=record.outcome.value,
         attributes=dict(record.attributes),
         finish_reasons=list(record.finish_reasons),
-        spans=[asdict(span) for span in record.spans],
+        freeze_spans=[asdict(span) for span in record.freeze_spans],
     )
     return plain
 
@@ -87,7 +87,11 @@ def _parquet_schema(pa: Any) -> Any:
             ("open", flag),
         ]
     )
-    nested = {"attributes": pa.map_(text, text), "finish_reasons": pa.list_(text), "spans": pa.list_(span)}
+    nested = {
+        "attributes": pa.map_(text, text),
+        "finish_reasons": pa.list_(text),
+        "freeze_spans": pa.list_(span),
+    }
     kinds: Mapping[str, Any] = {"float": seconds, "int": count, "bool": flag}
     return pa.schema(
         [
