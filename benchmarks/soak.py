@@ -38,7 +38,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 import midstream
 from benchmarks.soak_server import BEHAVIOURS, MOST, server
 from midstream._support.journals import WRITERS
-from midstream.integrations.openai.streams import answers
 from midstream.journal import flush, read
 from midstream.lab.apart import serve_apart
 from midstream.runtime.monitor import PROCESS
@@ -282,7 +281,7 @@ class Soak:
             blocks=sys.getallocatedblocks(),
             threads=threading.active_count(),
             descriptors=len(os.listdir("/proc/self/fd")),
-            callbacks=len(self.loop._scheduled) + len(self.loop._ready) + atexit._ncallbacks() + len(answers),  # type: ignore[attr-defined]
+            callbacks=len(self.loop._scheduled) + len(self.loop._ready) + atexit._ncallbacks(),  # type: ignore[attr-defined]
             open=len(PROCESS.roster) + len(midstream.streams()),
         )
 

@@ -16,8 +16,9 @@ from midstream.attribution.event_loop_lag import BEAT_S, heartbeat
 from midstream.attribution.rule import Attribution
 from midstream.attribution.shared_freezes import shared
 from midstream.stream.chunks import TEXT
+from midstream.stream.freezes import suspect
 from midstream.stream.model import Call
-from midstream.stream.session import Session, suspect
+from midstream.stream.session import Session
 from midstream.testing import DONE, PING, Collected, ManualClock, collect, finish, text, usage
 from support.harness import ASK, a_client
 from support.waiting import until

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.stream.finish_reasons import FinishLabel, failed_finish, finish_label, stream_finish_label
+from midstream.stream.finish_reasons import FinishLabel, finish_label, is_failure_reason, stream_finish_label
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_several_choices_have_the_word_that_needs_attention_most(
 )
 def test_a_server_may_say_that_it_gave_up(raw: str, failed: bool) -> None:
     """An abort under the name of a finish reason is a failure all the same."""
-    assert failed_finish(raw) is failed
+    assert is_failure_reason(raw) is failed

@@ -41,7 +41,7 @@ from midstream._support import internal_errors
 from midstream.cli import COMMANDS as EVERY_COMMAND
 from midstream.cli import main
 from midstream.cli.dashboard.page import Page
-from midstream.integrations.generic.object_proxy import StandIn
+from midstream.integrations.generic.object_proxy import ObjectProxy
 from midstream.integrations.patching import Patches
 from midstream.journal import Journal, flush
 from midstream.setup import Setup
@@ -151,7 +151,7 @@ class Outlets:
         """Keep how everything looks that a debugger, a crash report or a curious program could print."""
         ours = [seen, seen.process, *seen.process.roster]
         ours += [thing for thing in gc.get_objects() if str(type(thing).__module__).startswith("midstream")]
-        self.shown += [repr(thing) for thing in ours if not isinstance(thing, StandIn)]
+        self.shown += [repr(thing) for thing in ours if not isinstance(thing, ObjectProxy)]
 
     def show(self, value: Any) -> None:
         """Keep what a hook or a list of streams was given, in every form that it can be given on in."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from enum import Enum
 
 LONGEST = 200
 LONGEST_NAME = 256
@@ -39,3 +40,14 @@ def clean(text: str, secret: str | None = None) -> str:
     if secret:
         text = text.replace(secret, "***")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def plain_name(value: object) -> str:
+    """A name of others, as `valid_name` makes it, out of a value of any type; "" if that is no name.
+
+    plain_name(Model.BIG)   # 'big-model', the value of a member of an enumeration, of `str` or not
+    plain_name(None)        # ''
+    """
+    if isinstance(value, Enum) and not isinstance(value, str):
+        value = value.value
+    return valid_name(value) if isinstance(value, str) else ""

@@ -1,5 +1,7 @@
-"""The ways into a program: `openai` for the SDK's clients, `generic` for any iterator, function or context manager.
+"""How midstream gets into a program: what it attaches to, and how.
 
-`attach` has `monitor()`, `instrument()` and `streams()`, and chooses the way by what it is given. `patching` puts our
-functions in place of a class's own, and takes them out again.
+`attach` has the public functions `monitor()`, `instrument()`, `uninstrument()` and `streams()`, and `attach()`, which
+chooses the way by the kind of object. `openai` follows the streams of the openai SDK's clients; `generic` follows any
+iterator, function or context manager. `patching` replaces methods of classes and restores them. `tracing` reads the
+caller's trace context. Other packages use `attach` only.
 """

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from midstream.integrations.generic import functions, managers
+from midstream.integrations.generic import functions
 from midstream.integrations.generic import streams as generic_streams
 from midstream.integrations.openai import clients
 from midstream.integrations.openai.streams import adopt
@@ -173,13 +173,25 @@ def _way_for(obj: Any) -> Callable[[Any, Monitor], Any]:
         return _follow
     elif callable(obj) or isinstance(obj, staticmethod | classmethod):
         return functions.decorate
-    elif hasattr(type(obj), "__enter__") or hasattr(type(obj), "__aenter__"):
-        return _manage
-    name = obj.__name__ if isinstance(obj, type) else type(obj).__name__
-    raise TypeError(
-        "monitor() takes an OpenAI or AsyncOpenAI client, a function, or a stream, "
-        f"got {'the class ' if isinstance(obj, type) else ''}{name}"
-    )
+    elif functions.is_manager(obj):
+        return functions.manage
+    raise TypeError(f"{_TAKES}, got {_described(obj)}")
+
+
+_TAKES = (
+    "monitor() takes an OpenAI or AsyncOpenAI client (or one of a subclass), a function, a stream (anything that can "
+    "be iterated over), or a context manager that opens one"
+)
+
+
+def _described(obj: Any) -> str:
+    kind = obj if isinstance(obj, type) else type(obj)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(obj, type):
+        return f"the class {name}: pass an instance"
+    if hasattr(kind, "__enter__") or hasattr(kind, "__aenter__"):
+        return f"{name}: pass the stream that it opens, or put @monitor above the function that reads it"
+    return name
 
 
 def _watch(client: Any, monitor: Monitor) -> Any:
@@ -191,10 +203,11 @@ def _follow(stream: Any, monitor: Monitor) -> Any:
     return stream if adopt(stream, monitor) else generic_streams.follow(stream, monitor)
 
 
-def _manage(manager: Any, monitor: Monitor) -> Any:
-    return managers.manage(manager, monitor, functions.attach)
-
-
 def _monitor(*, meter_provider: MeterProvider | None, **keywords: Any) -> Monitor | None:
     settings = settings_from(os.environ, keywords)
+    if meter_provider is not None and not callable(getattr(meter_provider, "get_meter", None)):
+        raise TypeError(
+            "meter_provider must be an OpenTelemetry MeterProvider or None (the global one), "
+            f"got {_described(meter_provider)}"
+        )
     return None if disabled(os.environ) else Monitor(settings, PROCESS, meter_provider)

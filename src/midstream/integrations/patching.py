@@ -1,7 +1,7 @@
-"""Puts our functions in the place of a class's own, and takes them out again without harm to anybody else's.
+"""Replaces methods of classes by ours, and restores them without damage to the patches of other tools.
 
-They are plain functions: the tools that undo wrapt's wrappers take off whatever wrapper is on top, so that another
-instrumentation that leaves would take ours along and leave its own behind.
+Ours are plain functions, not wrapt's wrappers: tools that undo wrapt's wrappers take off whichever is on top, so that
+another instrumentation would remove ours and leave its own behind.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class _Patch:
     owner: type
     name: str
     ours: Original
-    original: Any  # what stood there; None where a method was added
+    original: Any
 
 
 class Patches:
-    """What was patched, in order. A patch is undone only where it is still the one in place."""
+    """What was patched, in order. A patch is undone only where it is still in place."""
 
     def __init__(self) -> None:
         self._made: list[_Patch] = []
@@ -36,19 +36,12 @@ class Patches:
             return
         self._put(owner, name, wraps(present)(wrapper(present)), present)
 
-    def add(self, owner: type, name: str, method: Original) -> None:
-        """Give `owner` a method that it does not define."""
-        if name not in vars(owner):
-            self._put(owner, name, method, None)
-
     def undo(self) -> None:
-        """Put back what stood there. Where somebody has patched over us since, their patch stays, and ours below it."""
+        """Restore the original methods. Where another tool has patched over ours since, both patches stay."""
         left = []
         for patch in reversed(self._made):
             if vars(patch.owner).get(patch.name) is not patch.ours:
                 left.append(patch)
-            elif patch.original is None:
-                delattr(patch.owner, patch.name)
             else:
                 setattr(patch.owner, patch.name, patch.original)
         self._made = left[::-1]
@@ -63,13 +56,13 @@ class Patches:
 
 
 def bind(method: Original, obj: Any) -> Original:
-    """Give what `obj.method` would be: whatever stands in a class need not be a function, a mock is not."""
+    """Return what `obj.method` would be. What is found in a class need not be a function: a mock is none."""
     get = getattr(type(method), "__get__", None)
     return method if get is None else get(method, obj, type(obj))
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """A function and what it wraps, as far as its wrappers say."""
+    """A function and what it wraps, as far as `__wrapped__` leads."""
     seen: set[int] = set()
     while function is not None and id(function) not in seen:
         seen.add(id(function))

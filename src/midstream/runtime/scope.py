@@ -19,12 +19,15 @@ class Scope:
     They are what the answer is made of, so whatever they are turned into outside is not an answer of its own.
     """
 
-    __slots__ = ("_on_stream", "_parent", "monitor", "streams")
+    __slots__ = ("_on_stream", "ended", "monitor", "parent", "streams")
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
+        self.ended = False
+        """Whether the function has returned, or the stream has ended. Tasks that were started inside still have the
+        scope in their context then, and it means nothing there."""
         self.streams = 0
-        self._parent = _scope.get()
+        self.parent = _in_force()
         self._on_stream: Callable[[], None] | None = None
 
     def on_stream(self, told: Callable[[], None]) -> None:
@@ -36,8 +39,8 @@ class Scope:
         self.streams += 1
         if self._on_stream is not None:
             self._on_stream()
-        if self._parent is not None:
-            self._parent.opened()
+        if self.parent is not None:
+            self.parent.opened()
 
     def enter(self) -> Token[Scope | None]:
         """Put the scope in force until `leave`. Never held over a `yield` of the caller's."""
@@ -56,10 +59,15 @@ _scope: ContextVar[Scope | None] = ContextVar("midstream_scope", default=None)
 
 
 class Clients:
-    """The monitored clients, kept beside them and not on them: a client may be copied, and shared, as before."""
+    """The monitored clients, kept beside them and not on them: a client may be copied, and shared, as before.
 
-    def __init__(self) -> None:
+    `own_part` gives an object that belongs to one client alone and that `copy.copy()` of it has, too: a copy is
+    recognised by that, and is monitored as its original is.
+    """
+
+    def __init__(self, own_part: Callable[[Any], object] | None = None) -> None:
         self._monitors: dict[int, tuple[weakref.ref[Any], Monitor]] = {}
+        self._own_part = own_part
         self.everyone: Monitor | None = None
         """The monitor of all clients that have none of their own."""
         self.functions = False
@@ -74,20 +82,32 @@ class Clients:
 
     def register(self, client: Any, monitor: Monitor) -> None:
         """Give a client a monitor of its own, in place of an earlier one."""
-        key = id(client)
-        self._monitors[key] = (weakref.ref(client, lambda _: self._monitors.pop(key, None)), monitor)
+        self._put(client, monitor)
+        part = self._own_part(client) if self._own_part is not None else None
+        if part is not None:
+            self._put(part, monitor)
 
     def own(self, client: Any) -> Monitor | None:
-        """The monitor that this client was given."""
-        entry = self._monitors.get(id(client))
-        return entry[1] if entry is not None and entry[0]() is client else None
+        """The monitor that this client was given, or the one that it is a copy of."""
+        found = self._get(client)
+        if found is None and self._own_part is not None and self._monitors:
+            found = self._get(self._own_part(client))
+        return found
+
+    def _put(self, obj: Any, monitor: Monitor) -> None:
+        key = id(obj)
+        self._monitors[key] = (weakref.ref(obj, lambda _: self._monitors.pop(key, None)), monitor)
+
+    def _get(self, obj: Any) -> Monitor | None:
+        entry = self._monitors.get(id(obj))
+        return entry[1] if entry is not None and entry[0]() is obj else None
 
     def monitor_of(self, client: Any) -> Monitor | None:
         """The monitor in force for a call of this client, here and now: the closest one."""
         own = self.own(client)
         if own is not None:
             return own
-        scope = _scope.get()
+        scope = _in_force()
         if scope is not None:
             return scope.monitor
         return None if self.everyone is None or _suppressed() else self.everyone
@@ -95,9 +115,16 @@ class Clients:
 
 def opened_inside() -> None:
     """Tell the function at work, if any, that a stream has opened in it."""
-    scope = _scope.get()
+    scope = _in_force()
     if scope is not None:
         scope.opened()
+
+
+def _in_force() -> Scope | None:
+    scope = _scope.get()
+    while scope is not None and scope.ended:
+        scope = scope.parent
+    return scope
 
 
 def _suppressed() -> bool:

@@ -1,80 +1,91 @@
-"""What an answer turned out to be, gathered chunk by chunk: finishes, usage, model, failure. It knows no clock."""
+"""What the chunks of an answer amount to: finish reasons, usage, model, failure. Nothing here depends on time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from midstream._support.sanitize import valid_name
-from midstream.stream.chunks import Reading, Usage
-from midstream.stream.finish_reasons import failed_finish, finish_label
+from midstream.stream.chunks import Reading
+from midstream.stream.finish_reasons import finish_label, is_failure_reason
+from midstream.stream.usage import Usage
 
 MOST_CHOICES = 128
-"""As many as OpenAI's API can be asked for. What a server sends beyond them is passed on, and not looked at."""
+"""As many as OpenAI's API can be asked for. What a server sends beyond them is passed on, and not read."""
 _NONE: frozenset[int] = frozenset()
 _FIRST = frozenset({0})
 _NO_FINISHES: Mapping[int, str] = MappingProxyType({})
 
 
-class Answer:
+class AnswerState:
     """The running account of one answer. Constant in size, however long the answer is."""
 
     __slots__ = (
+        "_error_event",
         "_finishes",
-        "_spoken",
         "_usage_seen_after_content",
+        "_with_output",
         "cached_tokens",
-        "error",
         "input_tokens",
         "model",
         "output_tokens",
         "reasoning_tokens",
+        "reopened",
     )
 
     def __init__(self) -> None:
         self.model: str | None = None
-        self.error: str | None = None
+        self.reopened = False
+        """Whether output came after a finish reason of the same choice."""
+        self._error_event: str | None = None
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.reasoning_tokens: int | None = None
-        self._spoken = _NONE  # shared as long as it can be: most answers have one choice
+        self._with_output = _NONE  # shared as long as it can be: most answers have one choice
         self._finishes: Mapping[int, str] = _NO_FINISHES
         self._usage_seen_after_content = False
 
-    def speak(self, choices: tuple[int, ...]) -> bool:
-        """Note that these choices carried output; True if one of them was still unfinished."""
+    def on_output(self, choices: tuple[int, ...]) -> None:
+        """These choices carried output. One that had finished is open again: some gateways finish every chunk."""
         self._usage_seen_after_content = False
-        if not self._spoken.issuperset(choices) and len(self._spoken) < MOST_CHOICES:
+        if not self._with_output.issuperset(choices) and len(self._with_output) < MOST_CHOICES:
             more = _FIRST if choices == (0,) else frozenset(choices[:MOST_CHOICES])
-            self._spoken = self._spoken | more if self._spoken else more
-        return any(choice in self._spoken and choice not in self._finishes for choice in choices)
+            self._with_output = self._with_output | more if self._with_output else more
+        if self._finishes and not self._finishes.keys().isdisjoint(choices):
+            self._finishes = {
+                index: reason for index, reason in self._finishes.items() if index not in choices
+            }
+            self.reopened = True
 
-    def note(self, reading: Reading) -> None:
-        """Take over what a chunk said beside its output."""
+    def on_reading(self, reading: Reading) -> None:
+        """Take over what a chunk carried beside its output. The last finish reason of a choice counts."""
         for index, reason in reading.finishes:
-            # A second finish chunk repeats the first; a later choice of the same index cannot exist.
-            if len(self._finishes) < MOST_CHOICES:
-                self._finishes = {index: valid_name(reason), **self._finishes}
-            if failed_finish(reason):
-                self.error = self.error or valid_name(reason)
+            if index in self._finishes or len(self._finishes) < MOST_CHOICES:
+                self._finishes = {**self._finishes, index: reason}
         if reading.usage is not None:
             self._count(reading.usage)
             self._usage_seen_after_content = True
         if reading.error is not None:
-            self.error = self.error or reading.error
+            self._error_event = self._error_event or reading.error
+
+    @property
+    def error(self) -> str | None:
+        """Why the answer failed, if it did: an error event, or a finish reason that means failure."""
+        if self._error_event is not None:
+            return self._error_event
+        return next((reason for reason in self._finishes.values() if is_failure_reason(reason)), None)
 
     @property
     def finished(self) -> bool:
         """True once every choice that carried output, and at least one, has its finish reason."""
-        return bool(self._finishes) and self._spoken <= self._finishes.keys()
+        return bool(self._finishes) and self._with_output <= self._finishes.keys()
 
     @property
     def finish_reasons(self) -> tuple[str | None, ...]:
         """Raw reasons in index order, None for a choice without one; empty if none came at all."""
         if not self._finishes:
             return ()
-        return tuple(self._finishes.get(index) for index in sorted(self._spoken | self._finishes.keys()))
+        return tuple(self._finishes.get(index) for index in sorted(self._with_output | self._finishes.keys()))
 
     @property
     def usage_complete(self) -> bool:
@@ -92,7 +103,7 @@ class Answer:
         cut = any(finish_label(reason) == "length" for reason in self._finishes.values())
         if self.output_tokens is None:
             return cut
-        several = max(choices, len(self._spoken), 1)
+        several = max(choices, len(self._with_output), 1)
         return self.output_tokens >= limit * several or (several > 1 and cut and self.output_tokens >= limit)
 
     def _count(self, usage: Usage) -> None:

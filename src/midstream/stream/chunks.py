@@ -1,7 +1,7 @@
-"""What a chunk says: does it carry output, of which kind, did a choice finish, what was used, did it fail.
+"""Reads chunks: whether one carries output, of which kind, whether a choice finished, what was used, and failures.
 
-Chunks are read by shape and never by class: servers send fields that no SDK type knows, leave out fields that every
-type promises, and the SDK builds unknown events as whatever class comes first. Nothing here keeps a chunk or its text.
+Chunks are read by shape and never by class: servers send fields that no SDK type has, leave out fields that every type
+promises, and the SDK builds unknown events as an instance of any class. Nothing here keeps a chunk or its text.
 """
 
 from __future__ import annotations
@@ -10,22 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from midstream.stream.model import MAX_COUNT, Phase
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts as one chunk reported them; None where it reported none."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+from midstream._support.sanitize import plain_name
+from midstream.stream.model import Phase
+from midstream.stream.usage import Usage, field_of, read_usage
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one chunk said. `choices` are the indices that carried output, `finishes` the raw reasons by index."""
+    """What was read from one chunk. `choices` are the indices with output, `finishes` the raw reasons by index."""
 
     phase: Phase | None = None
     choices: tuple[int, ...] = ()
@@ -81,28 +73,40 @@ def read_completion(chunk: Any) -> Reading:
 
 
 def read_response(event: Any) -> Reading:
-    """Read an event of the Responses API by its `type` string."""
-    kind = _get(event, "type")
+    """Read an event of the Responses API, or of a transcription, image or speech stream, by its `type` string."""
+    kind = field_of(event, "type")
     if not isinstance(kind, str):
         return NOTHING
     if kind.endswith(".delta"):
-        return _PLAIN[_phase_of(kind)] if _get(event, "delta") else NOTHING
+        return _PLAIN[_phase_of(kind)] if field_of(event, "delta") or field_of(event, "audio") else NOTHING
     if kind in _TERMINAL:
-        return _read_terminal(kind, _get(event, "response"))
+        return _read_terminal(kind, field_of(event, "response"))
     if kind == "error":
         return Reading(error=ERROR_EVENT)
     if kind == "response.output_item.added":
-        # The start of a call carries its name: tokens were made, and the silence after it is inside the answer.
-        item = _get(event, "item")
-        return TOOL_CALL if _is_call(item) and _get(item, "name") else NOTHING
+        return TOOL_CALL if _starts_call(field_of(event, "item")) else NOTHING
+    if kind == "response.output_item.done":
+        # A picture that is not streamed in parts arrives in the item itself.
+        item = field_of(event, "item")
+        return (
+            TEXT
+            if field_of(item, "type") == "image_generation_call" and field_of(item, "result")
+            else NOTHING
+        )
     if kind.endswith(".partial_image"):
-        return TEXT if _get(event, "partial_image_b64") else NOTHING
+        return TEXT if field_of(event, "partial_image_b64") or field_of(event, "b64_json") else NOTHING
+    if kind == "transcript.text.segment":
+        return TEXT if field_of(event, "text") else NOTHING
+    if kind in _MEDIA_DONE:
+        return _read_media_done(event)
     return NOTHING
 
 
 def read_any(chunk: Any) -> Reading:
     """Read a chunk of unknown origin by whichever known shape it has."""
-    if _get(chunk, "choices") is not None or _get(chunk, "usage") is not None:
+    if field_of(chunk, "choices") is not None:
+        return _read_choices(chunk)
+    if field_of(chunk, "usage") is not None and not isinstance(field_of(chunk, "type"), str):
         return _read_choices(chunk)
     reading = read_response(chunk)
     return reading if reading is not NOTHING else _read_choices(chunk)
@@ -110,104 +114,124 @@ def read_any(chunk: Any) -> Reading:
 
 def read_model(chunk: Any) -> str | None:
     """The model that answers, if this chunk names one."""
-    model = _get(chunk, "model") or _get(_get(chunk, "response"), "model")
-    return model if isinstance(model, str) and model else None
-
-
-def read_usage(usage: Any) -> Usage | None:
-    """Token counts under the names of either API; None if nothing countable was reported.
-
-    Only integers from 0 to MAX_COUNT count; others are unknown.
-    An object of zeros is a placeholder (Ollama puts one on every chunk).
-    """
-    if usage is None:
-        return None
-    prompt = _count(usage, "prompt_tokens", "input_tokens")
-    output = _count(usage, "completion_tokens", "output_tokens")
-    if not prompt and not output:
-        return None
-    prompt_details = _first(usage, "prompt_tokens_details", "input_tokens_details")
-    output_details = _first(usage, "completion_tokens_details", "output_tokens_details")
-    cached = _count(prompt_details, "cached_tokens")
-    reasoning = _count(output_details, "reasoning_tokens")
-    return Usage(
-        input_tokens=prompt,
-        output_tokens=output,
-        cached_tokens=cached if cached is not None else _count(usage, "prompt_cache_hit_tokens"),
-        reasoning_tokens=reasoning if reasoning is not None else _count(usage, "reasoning_tokens"),
-    )
+    return plain_name(field_of(chunk, "model") or field_of(field_of(chunk, "response"), "model")) or None
 
 
 def _read_choices(chunk: Any) -> Reading:
-    usage = read_usage(_get(chunk, "usage"))
-    choices = _get(chunk, "choices")
+    groq = field_of(chunk, "x_groq")
+    usage = read_usage(field_of(chunk, "usage")) or read_usage(field_of(groq, "usage"))
+    choices = field_of(chunk, "choices")
     if not isinstance(choices, list | tuple):
         return Reading(usage=usage, error=_error_of(chunk)) if chunk is not None else NOTHING
     phase: Phase | None = None
     carried: list[int] = []
     finishes: list[tuple[int, str]] = []
     for position, choice in enumerate(choices):
-        index = _get(choice, "index")
+        index = field_of(choice, "index")
         if index.__class__ is not int:
             index = position
-        said = _phase_in(choice)
-        if said is not None:
-            phase = phase or said
+        output = _phase_in(choice)
+        if output is not None:
+            phase = phase or output
             carried.append(index)
-        reason = _get(choice, "finish_reason")
-        if isinstance(reason, str) and reason:
+        reason = plain_name(field_of(choice, "finish_reason"))
+        if reason:
             finishes.append((index, reason))
+        if usage is None:  # Moonshot counts inside the choice
+            usage = read_usage(field_of(choice, "usage"))
     error = None if phase or finishes else _error_of(chunk)
+    if error is None and field_of(groq, "error"):
+        error = ERROR_EVENT
     if usage is None and not finishes and error is None and carried in ([], [0]):
         return NOTHING if phase is None else _PLAIN[phase]
     return Reading(phase, tuple(carried), tuple(finishes), usage, error)
 
 
+_REASONING_FIELDS = (
+    "reasoning_content",
+    "reasoning",
+    "reasoning_details",
+    "reasoning_text",
+    "thinking",
+    "thinking_blocks",
+)
+_MEDIA_FIELDS = ("images", "image", "videos", "video")
+
+
 def _phase_in(choice: Any) -> Phase | None:
-    if _said(_get(choice, "text")):
+    if _is_output(field_of(choice, "text")):
         return "text"
-    delta = _get(choice, "delta")
+    delta = field_of(choice, "delta")
     if delta is None:
         return None
-    if _said(_get(delta, "content")) or _said(_get(delta, "refusal")):
+    content = field_of(delta, "content")
+    if _is_output(content):
+        return "reasoning" if isinstance(content, list) and all(map(_is_thinking, content)) else "text"
+    if _is_output(field_of(delta, "refusal")):
         return "text"
-    if any(_is_call_delta(call) for call in _items(_get(delta, "tool_calls"))) or _is_function(
-        _get(delta, "function_call")
+    if any(_is_call_delta(call) for call in _items(field_of(delta, "tool_calls"))) or _is_function(
+        field_of(delta, "function_call")
     ):
         return "tool_call"
-    if any(_said(_get(delta, name)) for name in ("reasoning_content", "reasoning", "reasoning_details")):
+    if any(_is_output(field_of(delta, name)) for name in _REASONING_FIELDS):
         return "reasoning"
-    audio = _get(delta, "audio")
-    if _said(_get(audio, "data")) or _said(_get(audio, "transcript")):
+    audio = field_of(delta, "audio")
+    if _is_output(field_of(audio, "data")) or _is_output(field_of(audio, "transcript")):
+        return "text"
+    if any(field_of(delta, name) for name in _MEDIA_FIELDS):
         return "text"
     return None
 
 
-def _said(value: Any) -> bool:
+def _is_output(value: Any) -> bool:
     """Output is a non-empty string, or a non-empty list of parts (some servers send typed parts)."""
     return isinstance(value, str | list) and bool(value)
 
 
+def _is_thinking(part: Any) -> bool:
+    return field_of(part, "type") in {"thinking", "reasoning"}
+
+
 def _is_call_delta(call: Any) -> bool:
     return (
-        _said(_get(call, "id")) or _is_function(_get(call, "function")) or _is_function(_get(call, "custom"))
+        _is_output(field_of(call, "id"))
+        or _is_function(field_of(call, "function"))
+        or _is_function(field_of(call, "custom"))
     )
 
 
 def _is_function(function: Any) -> bool:
-    return any(_said(_get(function, name)) for name in ("name", "arguments", "input"))
+    return any(_is_output(field_of(function, name)) for name in ("name", "arguments", "input"))
+
+
+_NAMED_CALLS = {"function_call", "custom_tool_call", "mcp_call"}
+_CALLS_FOR_THE_CLIENT = {*_NAMED_CALLS, "computer_call", "local_shell_call", "shell_call", "apply_patch_call"}
 
 
 def _is_call(item: Any) -> bool:
-    kind = _get(item, "type")
-    return kind in {"function_call", "custom_tool_call", "mcp_call"}
+    return field_of(item, "type") in _CALLS_FOR_THE_CLIENT
+
+
+def _starts_call(item: Any) -> bool:
+    """Whether this output item is a tool call: tokens were made for it, and what follows is the wait for the tool.
+
+    The server's own tools (web search, code interpreter) have no name, only a type.
+    """
+    kind = field_of(item, "type")
+    if kind in _NAMED_CALLS:
+        return bool(field_of(item, "name"))
+    return isinstance(kind, str) and kind.endswith("_call")
 
 
 def _error_of(chunk: Any) -> str | None:
     """A chunk that is an error: one with an `error` field, or a bare body of `message` and `code`."""
-    if _get(chunk, "error") or _get(chunk, "event") == "error":  # old SDKs wrap an event of any name
+    if field_of(chunk, "error") or field_of(chunk, "event") == "error":  # old SDKs wrap an event of any name
         return ERROR_EVENT
-    if _get(chunk, "choices") is None and _get(chunk, "message") and _get(chunk, "code") is not None:
+    if (
+        field_of(chunk, "choices") is None
+        and field_of(chunk, "message")
+        and field_of(chunk, "code") is not None
+    ):
         return ERROR_EVENT
     return None
 
@@ -216,44 +240,39 @@ _TERMINAL = {"response.completed", "response.incomplete", "response.failed", "re
 
 
 def _read_terminal(kind: str, response: Any) -> Reading:
-    """The Responses API has no finish reason: it is told from the terminal event, in the words of the other APIs."""
-    usage = read_usage(_get(response, "usage"))
-    if kind == "response.failed" or _get(response, "status") == "failed":
+    """The Responses API has no finish reason: the terminal event stands for one, in the words of the other APIs."""
+    usage = read_usage(field_of(response, "usage"))
+    if kind == "response.failed" or field_of(response, "status") == "failed":
         return Reading(usage=usage, error="response.failed")
-    reason = _get(_get(response, "incomplete_details"), "reason")
+    reason = plain_name(field_of(field_of(response, "incomplete_details"), "reason"))
     if reason == "max_output_tokens":
         reason = "length"
-    if not (isinstance(reason, str) and reason):
-        called = any(_is_call(item) for item in _items(_get(response, "output")))
+    if not reason:
+        called = any(_is_call(item) for item in _items(field_of(response, "output")))
         reason = {"response.completed": "tool_calls" if called else "stop"}.get(
             kind, kind.removeprefix("response.")
         )
     return Reading(finishes=((0, reason),), usage=usage)
 
 
+_MEDIA_DONE = {
+    *("transcript.text.done", "speech.audio.done"),
+    *("image_generation.completed", "image_edit.completed"),
+}
+
+
+def _read_media_done(event: Any) -> Reading:
+    """The last event of a transcription, of speech or of a picture; that of a picture carries it."""
+    usage = read_usage(field_of(event, "usage"))
+    if field_of(event, "b64_json"):
+        return Reading("text", (0,), ((0, "stop"),), usage)
+    return Reading(finishes=((0, "stop"),), usage=usage)
+
+
 def _phase_of(kind: str) -> Phase:
     if "reasoning" in kind:
         return "reasoning"
     return "tool_call" if "_call" in kind else "text"
-
-
-def _get(owner: Any, name: str) -> Any:
-    """A field of a model, a plain object or a mapping; None where there is none."""
-    if isinstance(owner, dict):
-        return owner.get(name)
-    return getattr(owner, name, None)
-
-
-def _first(owner: Any, *names: str) -> Any:
-    return next((value for name in names if (value := _get(owner, name)) is not None), None)
-
-
-def _count(owner: Any, *names: str) -> int | None:
-    for name in names:
-        value = _get(owner, name)
-        if value.__class__ is int and 0 <= value <= MAX_COUNT:
-            return int(value)
-    return None
 
 
 def _items(value: Any) -> list[Any]:

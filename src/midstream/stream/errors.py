@@ -1,16 +1,17 @@
-"""What an exception means for a stream, in the same words whichever client and version raised it.
+"""What an exception means for a stream, in the same words for every client and version.
 
-Exceptions are told apart by the names of their classes: the openai SDK raises its own on some versions and lets those
-of httpx or httpx2 through on others, and none of the three may have to be imported to know.
+Exceptions are told apart by the names of their classes: the openai SDK raises its own in some versions and passes on
+those of httpx or httpx2 in others, and none of the three may have to be imported for this.
 """
 
 from __future__ import annotations
 
+from midstream._support.sanitize import plain_name
 from midstream.stream.model import Outcome
 
 TIMEOUT = "timeout"
 CONNECTION = "APIConnectionError"
-"""The SDK's own word for a broken connection, used as well where it lets the transport's error through."""
+"""The SDK's own word for a broken connection, used as well where it passes on the error of the transport."""
 
 _TIMEOUTS = {"APITimeoutError", "TimeoutException", "TimeoutError"}
 _CONNECTIONS = {"APIConnectionError", "TransportError", "ConnectionError", "IncompleteRead"}
@@ -31,7 +32,7 @@ def error_type_of(exc: BaseException) -> str:
         return TIMEOUT
     if _is(exc, _CONNECTIONS):
         return CONNECTION
-    return type(exc).__name__
+    return plain_name(type(exc).__name__)
 
 
 def _is(exc: BaseException, names: set[str]) -> bool:

@@ -1,11 +1,11 @@
-"""The freezes of one stream, one by one, until its record takes them: in order, and not too many."""
+"""The freezes of one stream: a bounded list of them, and what the token counts around a gap show."""
 
 from __future__ import annotations
 
-from midstream.stream.model import FreezeSpan
+from midstream.stream.model import FreezeSpan, Suspicion
 
 MOST_SPANS = 64
-"""A stream that freezes more often than this is told well enough by its longest freezes."""
+"""A stream that freezes more often than this is described well enough by its longest freezes."""
 
 
 def keep(spans: tuple[FreezeSpan, ...], span: FreezeSpan) -> tuple[FreezeSpan, ...]:
@@ -15,3 +15,21 @@ def keep(spans: tuple[FreezeSpan, ...], span: FreezeSpan) -> tuple[FreezeSpan, .
         return spans
     shortest = min(spans, key=lambda kept: kept.length_s)
     return tuple(kept for kept in spans if kept is not shortest)
+
+
+def suspect(gap: float, before: int, after: int | None, pace: float | None) -> Suspicion:
+    """Tell a stall from withheld output by the tokens that came with the chunk after the gap.
+
+    A server that made nothing resumes with a token or two (one step, perhaps a speculative one); a parser or proxy that
+    withheld output resumes with the tokens that would have been made in the gap at the usual pace (`pace`, in seconds
+    per token). `before` and `after` are the output tokens counted before and after it.
+    """
+    if after is None:
+        return "unknown"
+    jump = after - before
+    if jump <= 2:
+        return "stall"
+    expected = gap / pace if pace else None
+    if jump >= 5 and (expected is None or jump >= expected / 4):
+        return "withheld"
+    return "unknown"

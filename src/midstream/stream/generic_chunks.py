@@ -1,26 +1,18 @@
-"""What a chunk of another SDK says, or of no SDK at all.
+"""Reads chunks of other SDKs, or of no SDK at all.
 
-What looks like OpenAI's or Anthropic's is read as such. For anything else only the timing can be told: a chunk that
-holds something is output, an empty one is not.
+What looks like OpenAI's or Anthropic's is read as such. Of anything else only the timing is known: a chunk that holds
+something is output, an empty one is not.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from midstream.stream.chunks import (
-    NOTHING,
-    REASONING,
-    TEXT,
-    TOOL_CALL,
-    Reading,
-    Usage,
-    read_any,
-    read_usage,
-)
-from midstream.stream.model import MAX_COUNT
+from midstream._support.sanitize import plain_name
+from midstream.stream.chunks import NOTHING, REASONING, TEXT, TOOL_CALL, Reading, read_any
+from midstream.stream.usage import Usage, field_of, read_usage, token_count
 
-_SILENT = {"ping", "keepalive", "message_stop", "content_block_stop"}
+_EMPTY_EVENTS = {"ping", "keepalive", "message_stop", "content_block_stop"}
 _DELTAS = {
     "text_delta": ("text", TEXT),
     "thinking_delta": ("thinking", REASONING),
@@ -32,39 +24,43 @@ def read_foreign(chunk: Any) -> Reading:
     """Read a chunk of unknown origin. A stream of plain text has no finish, so none is ever seen in it."""
     if chunk is None or isinstance(chunk, str | bytes | bytearray | list | tuple | set):
         return TEXT if chunk else NOTHING
-    kind = _get(chunk, "type")
+    kind = field_of(chunk, "type")
     if isinstance(kind, str):
-        if kind in _SILENT:
+        if kind in _EMPTY_EVENTS:
             return NOTHING
         if kind in _ANTHROPIC:
             return _ANTHROPIC[kind](chunk)
         if kind == "error" or kind.startswith("response."):
             return read_any(chunk)
-    if isinstance(_get(chunk, "choices"), list) or _get(chunk, "usage") or _get(chunk, "error"):
+    if isinstance(field_of(chunk, "choices"), list) or field_of(chunk, "usage") or field_of(chunk, "error"):
         return read_any(chunk)
     return TEXT if chunk is not False and chunk != {} else NOTHING
 
 
 def _message_start(event: Any) -> Reading:
-    return Reading(usage=_usage(_get(_get(event, "message"), "usage")))
+    return Reading(usage=_usage(field_of(field_of(event, "message"), "usage")))
 
 
 def _block_start(event: Any) -> Reading:
-    # The start of a call carries its name: tokens were made, and the silence after it is inside the answer.
-    block = _get(event, "content_block")
-    return TOOL_CALL if _get(block, "name") and str(_get(block, "type")).endswith("tool_use") else NOTHING
+    # The start of a call carries its name: tokens were made, and the gap after it is inside the answer.
+    block = field_of(event, "content_block")
+    return (
+        TOOL_CALL
+        if field_of(block, "name") and str(field_of(block, "type")).endswith("tool_use")
+        else NOTHING
+    )
 
 
 def _block_delta(event: Any) -> Reading:
-    delta = _get(event, "delta")
-    field, reading = _DELTAS.get(str(_get(delta, "type")), ("", NOTHING))
-    return reading if field and _get(delta, field) else NOTHING
+    delta = field_of(event, "delta")
+    field, reading = _DELTAS.get(str(field_of(delta, "type")), ("", NOTHING))
+    return reading if field and field_of(delta, field) else NOTHING
 
 
 def _message_delta(event: Any) -> Reading:
-    reason = _get(_get(event, "delta"), "stop_reason")
-    finishes = ((0, reason),) if isinstance(reason, str) and reason else ()
-    return Reading(finishes=finishes, usage=_usage(_get(event, "usage")))
+    reason = plain_name(field_of(field_of(event, "delta"), "stop_reason"))
+    finishes = ((0, reason),) if reason else ()
+    return Reading(finishes=finishes, usage=_usage(field_of(event, "usage")))
 
 
 _ANTHROPIC = {
@@ -80,14 +76,8 @@ def _usage(usage: Any) -> Usage | None:
     plain = read_usage(usage)
     if plain is None:
         return None
-    cached, written = (_count(_get(usage, f"cache_{what}_input_tokens")) for what in ("read", "creation"))
+    cached, written = (
+        token_count(field_of(usage, f"cache_{what}_input_tokens")) for what in ("read", "creation")
+    )
     total = None if plain.input_tokens is None else plain.input_tokens + (cached or 0) + (written or 0)
-    return Usage(total, plain.output_tokens, cached)
-
-
-def _count(value: Any) -> int | None:
-    return value if value.__class__ is int and 0 <= value <= MAX_COUNT else None
-
-
-def _get(owner: Any, name: str) -> Any:
-    return owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
+    return Usage(token_count(total), plain.output_tokens, cached)

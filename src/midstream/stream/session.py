@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from enum import Enum
 
-from midstream._support.sanitize import valid_name
-from midstream.stream.answer import Answer
+from midstream.stream.answer import AnswerState
 from midstream.stream.chunks import REASONING, TEXT, TOOL_CALL, Reading
+from midstream.stream.freezes import suspect
 from midstream.stream.model import FREEZE_AFTER_S, Call, Outcome, Phase, Suspicion
 
 CAUGHT_UP_S = 0.002
@@ -30,23 +30,6 @@ class Signal(Enum):
     """The gap crossed the threshold before the watcher saw it, and goes on."""
     THAWED = "thawed"
     """A gap at or past the threshold ended with this chunk."""
-
-
-def suspect(gap: float, before: int, after: int | None, pace: float | None) -> Suspicion:
-    """Tell a stall from withheld output by the tokens that came with the chunk after the silence.
-
-    A server that made nothing resumes with a token or two (one step, perhaps a speculative one); a parser or proxy that
-    held output back resumes with the tokens that the silence would have made at the usual pace.
-    """
-    if after is None:
-        return "unknown"
-    jump = after - before
-    if jump <= 2:
-        return "stall"
-    expected = gap / pace if pace else None
-    if jump >= 5 and (expected is None or jump >= expected / 4):
-        return "withheld"
-    return "unknown"
 
 
 class Session:
@@ -104,7 +87,7 @@ class Session:
         self.call = call
         self.attributes = attributes or {}
         self.freeze_after_s = freeze_after_s
-        self.answer = Answer()
+        self.answer = AnswerState()
         self.opened = opened
         self.ended = False
         self.unnamed = True  # no chunk has named the model, and one still may
@@ -210,7 +193,10 @@ class Session:
             self.phase = reading.phase
             self.gap = 0.0
         if reading.finishes and self.answer.finished:
-            self.in_tail = True
+            # Where output has come after a finish reason before, one that rides on output is not believed again.
+            self.in_tail = reading.phase is None or not self.answer.reopened
+        elif reading.usage is not None and reading.phase is None and self.answer.finished:
+            self._enter_tail()
         if self.content_chunks > 1 and self.max_gap is not None and not self.in_tail and reading in _STEADY:
             self.steady = reading
         return signal
@@ -218,7 +204,7 @@ class Session:
     def name(self, model: str | None) -> None:
         """Take over the model's name from a chunk that has it; after the second content chunk none is expected."""
         if model is not None:
-            self.answer.model = valid_name(model)
+            self.answer.model = model
         self.unnamed = model is None and self.content_chunks < 2
 
     def take_off(self, blocked: float) -> None:
@@ -229,6 +215,8 @@ class Session:
     def exhausted(self, now: float) -> Outcome | None:
         """The stream ended by itself. The outcome, or None if it had ended before; so for every ending."""
         empty = self.chunks == 0
+        if self.answer.finished:
+            self._enter_tail()
         return self._end(Outcome.EMPTY if empty else self._unless_finished(Outcome.NO_FINISH), now)
 
     def failed(self, outcome: Outcome, now: float) -> Outcome | None:
@@ -240,6 +228,8 @@ class Session:
 
     def left(self, now: float | None, *, cancelled: bool = False) -> Outcome | None:
         """The caller closed or dropped the stream; `now` is None if nobody saw when, only that it has happened."""
+        if self.answer.finished and not self.waiting:
+            self._enter_tail()
         if self.chunks == 0 and not self.waiting:
             outcome = Outcome.UNREAD
         else:
@@ -288,6 +278,13 @@ class Session:
         self.frozen = False
         return unclaimed
 
+    def _enter_tail(self) -> None:
+        """The answer was over with its last output: the wait since then is the tail. A reported freeze stays."""
+        if not self.in_tail and not self.frozen:
+            self.tail += self.gap
+            self.gap = 0.0
+            self.in_tail = True
+
     def _take(self, wait_from: float, now: float) -> float:
         """End the wait in progress and the steadiness; the wait's length."""
         self._note_hold(wait_from)
@@ -310,8 +307,8 @@ class Session:
         speaking = reading.phase is not None
         counted = self.answer.output_tokens
         if speaking:
-            self.answer.speak(reading.choices)
-        self.answer.note(reading)
+            self.answer.on_output(reading.choices)
+        self.answer.on_reading(reading)
         if self.content_chunks == 0:
             return None
         # Silence before a bare finish was silence inside the answer as well, and it is over.
@@ -326,12 +323,14 @@ class Session:
     def _in_tail(self, reading: Reading, wait: float) -> Signal | None:
         self.tail += wait
         signal = None
-        if reading.phase is not None and self.answer.speak(reading.choices):
-            # Another choice begins or goes on: what looked like the tail was silence inside the answer.
-            signal = self._end_gap(self.tail)
+        if reading.phase is not None:
+            # The answer goes on, in this choice or another: what looked like the tail was a gap. If a bare finish
+            # reason has ended a freeze, that one is over and counted.
+            self.answer.on_output(reading.choices)
+            signal = self._end_gap(self.tail if self.gap >= self._limit else self.gap + self.tail)
             self.tail = 0.0
             self.in_tail = False
-        self.answer.note(reading)
+        self.answer.on_reading(reading)
         return signal
 
     def _pace(self, tokens: int) -> float | None:

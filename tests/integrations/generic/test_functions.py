@@ -7,6 +7,7 @@ import copy
 import gc
 import inspect
 import pickle
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,10 +15,21 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, AsyncStream, OpenAI, Stream
+from pydantic import BaseModel
 
 import midstream
 from midstream._support import internal_errors
-from midstream.testing import DONE, ManualClock, Script, collect, finish, scripted, scripted_async, text
+from midstream.testing import (
+    DONE,
+    ManualClock,
+    Script,
+    collect,
+    finish,
+    http_library,
+    scripted,
+    scripted_async,
+    text,
+)
 from support.harness import ASK, Answer, both, settled
 
 ANSWER: Script = [(1, text("a")), (2, text("b")), (10, text("c")), (10, finish()), (10, DONE)]
@@ -447,17 +459,69 @@ def test_failure_of_ours_leaves_the_result_alone(monkeypatch: pytest.MonkeyPatch
     assert seen.records == []
 
 
+INSTEAD = "pass the stream that it opens, or put @monitor above the function that reads it"
+
+
+class Session:
+    """An HTTP client of an SDK, as it could be: it can be entered, and is no stream."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def get(self, url: str) -> str:
+        return url
+
+
+class Settings(BaseModel):
+    """A data model: iterating over it gives its fields."""
+
+    name: str = "x"
+
+
 @pytest.mark.parametrize(
-    "thing", [7, None, "text", b"bytes", {"a": 1}, OpenAI, pytest.param(object(), id="object")], ids=repr
+    ("thing", "name"),
+    [
+        (7, "int"),
+        (None, "NoneType"),
+        ("text", "str"),
+        (b"bytes", "bytes"),
+        ({"a": 1}, "dict"),
+        (object(), "object"),
+        (OpenAI, "the class openai.OpenAI: pass an instance"),
+        (midstream, "module"),
+        (Settings(), f"{__name__}.Settings"),
+        (Session(), f"{__name__}.Session: {INSTEAD}"),
+        (threading.Lock(), f"_thread.lock: {INSTEAD}"),
+        (http_library().Client(), f"{http_library().__name__}.Client: {INSTEAD}"),
+        (http_library().AsyncClient(), f"{http_library().__name__}.AsyncClient: {INSTEAD}"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
 )
-def test_what_cannot_be_monitored_is_refused_by_name(thing: Any) -> None:
-    """The mistake is named at once, with what would have been right."""
-    name = f"the class {thing.__name__}" if isinstance(thing, type) else type(thing).__name__
+def test_what_cannot_be_monitored_is_refused_by_name(thing: Any, name: str) -> None:
+    """The mistake is named at once, with what would have been right; a client that is not supported is no exception."""
     with pytest.raises(TypeError) as caught:
         midstream.monitor(thing)
     assert str(caught.value) == (
-        f"monitor() takes an OpenAI or AsyncOpenAI client, a function, or a stream, got {name}"
+        "monitor() takes an OpenAI or AsyncOpenAI client (or one of a subclass), a function, a stream (anything that "
+        f"can be iterated over), or a context manager that opens one, got {name}"
     )
+
+
+@pytest.mark.parametrize("provider", [3, "http://collector:4318", object(), type])
+@pytest.mark.parametrize("disabled", ["0", "1"])
+def test_meter_provider_that_is_none_is_refused(
+    provider: Any, disabled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics that go nowhere would be noticed weeks later."""
+    monkeypatch.setenv("MIDSTREAM_DISABLED", disabled)
+
+    with pytest.raises(TypeError, match="meter_provider must be an OpenTelemetry MeterProvider or None"):
+        midstream.monitor(lambda: None, meter_provider=provider)
+    with pytest.raises(TypeError, match="meter_provider must be an OpenTelemetry MeterProvider or None"):
+        midstream.instrument(meter_provider=provider)
 
 
 def test_settings_are_checked_where_the_decorator_stands() -> None:

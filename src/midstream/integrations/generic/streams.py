@@ -1,7 +1,7 @@
-"""Streams of other makes: a stand-in for an iterator, async iterator or generator that times each of its steps.
+"""Streams of unknown origin: a proxy for an iterator, async iterator or generator that times each of its steps.
 
-What opens inside while such a stream works, like the stream of an openai client that it only passes on in other words,
-is the answer itself. The stream around it is then no longer followed.
+A stream may pass on another one in other words, such as the stream of an openai client. The inner stream is then the
+answer: the one around it is no longer followed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,27 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from midstream.integrations.generic.iterators import AsyncLifeSteps, Life, LifeSteps, opened
-from midstream.integrations.generic.object_proxy import Methods, StandIn, stand_in
+from midstream.integrations.generic.lifetime import (
+    AsyncScopedSteps,
+    ScopedSteps,
+    StreamLifetime,
+    open_tracker,
+)
+from midstream.integrations.generic.object_proxy import ObjectProxy, ProxyMethods, proxy_for
 from midstream.runtime.monitor import Monitor
 from midstream.runtime.scope import Scope, opened_inside
 
 
 def is_iterable(obj: Any) -> bool:
-    """Tell whether this can be iterated over, in either way."""
-    return any(hasattr(type(obj), name) for name in ("__iter__", "__next__", "__aiter__", "__anext__"))
+    """Whether this can be iterated over, in either way. A data model that iterates over its fields does not count."""
+    kind = type(obj)
+    if hasattr(kind, "__pydantic_validator__"):
+        return False
+    return any(hasattr(kind, name) for name in ("__iter__", "__next__", "__aiter__", "__anext__"))
 
 
-def is_live(obj: Any) -> bool:
-    """Tell a stream from a collection that merely can be iterated over, as far as one can tell."""
+def is_stream(obj: Any) -> bool:
+    """Whether this is a stream and not a collection that can merely be iterated over, as far as its class shows."""
     kind = type(obj)
     if any(hasattr(kind, name) for name in ("__next__", "__aiter__", "__anext__")):
         return True
@@ -31,38 +39,38 @@ def is_live(obj: Any) -> bool:
 
 
 def follow(stream: Any, monitor: Monitor, started: float | None = None) -> Any:
-    """Give a stand-in for a stream. `started` is when the caller asked for it, None if nobody saw that."""
-    if isinstance(stream, StandIn):
+    """Return a proxy for a stream. `started` is when the caller asked for it, None if that was not seen."""
+    if isinstance(stream, ObjectProxy):
         return stream
     if started is None and (inspect.isgenerator(stream) or inspect.isasyncgen(stream)):
         started = monitor.process.clock()  # a generator does nothing before it is asked
     kind = type(stream)
     on_loop = hasattr(kind, "__anext__") or hasattr(kind, "__aiter__")
-    life = Life(opened(monitor, started, on_loop=on_loop), Scope(monitor), monitor)
+    lifetime = StreamLifetime(open_tracker(monitor, started, on_loop=on_loop), Scope(monitor), monitor)
     opened_inside()
-    return stand_in(_Known(stream, life), _METHODS)
+    return proxy_for(_StreamState(stream, lifetime), _METHODS)
 
 
-def left(stream: Any, exc: BaseException | None) -> None:
-    """Whoever made the stream has closed it, and not through its stand-in."""
-    if isinstance(stream, StandIn) and isinstance(stream._midstream, _Known):
-        stream._midstream.life.left(exc)
+def on_close(stream: Any, exc: BaseException | None) -> None:
+    """The stream was closed by what made it, and not through its proxy."""
+    if isinstance(stream, ObjectProxy) and isinstance(stream._midstream, _StreamState):
+        stream._midstream.lifetime.on_close(exc)
 
 
-class _Known:
-    """What a stand-in knows: its stream, the life of it, and the iterators if the stream itself is one."""
+class _StreamState:
+    """A proxy's stream, the lifetime of it, and the iterators if the stream itself is one."""
 
-    __slots__ = ("async_steps", "life", "real", "steps")
+    __slots__ = ("async_steps", "lifetime", "real", "steps")
 
-    def __init__(self, real: Any, life: Life) -> None:
+    def __init__(self, real: Any, lifetime: StreamLifetime) -> None:
         self.real = real
-        self.life = life
-        self.steps = LifeSteps(real, life) if hasattr(type(real), "__next__") else None
-        self.async_steps = AsyncLifeSteps(real, life) if hasattr(type(real), "__anext__") else None
+        self.lifetime = lifetime
+        self.steps = ScopedSteps(real, lifetime) if hasattr(type(real), "__next__") else None
+        self.async_steps = AsyncScopedSteps(real, lifetime) if hasattr(type(real), "__anext__") else None
 
 
-class _Sending:
-    """A generator that is sent a value with its next step."""
+class _SendingStep:
+    """One step of a generator, to which a value is sent."""
 
     def __init__(self, send: Callable[[Any], Any], value: Any) -> None:
         self._step: Callable[[], Any] = lambda: send(value)
@@ -75,9 +83,9 @@ class _Sending:
 
 
 def _iter(self: Any) -> Any:
-    known = self._midstream
-    steps = iter(known.real)
-    return self if steps is known.real else LifeSteps(steps, known.life)
+    state = self._midstream
+    steps = iter(state.real)
+    return self if steps is state.real else ScopedSteps(steps, state.lifetime)
 
 
 def _next(self: Any) -> Any:
@@ -85,22 +93,22 @@ def _next(self: Any) -> Any:
 
 
 def _send(self: Any, value: Any) -> Any:
-    known = self._midstream
-    return LifeSteps(_Sending(known.real.send, value), known.life).__next__()  # type: ignore[arg-type]  # a step is enough
+    state = self._midstream
+    return ScopedSteps(_SendingStep(state.real.send, value), state.lifetime).__next__()  # type: ignore[arg-type]  # a step is enough
 
 
 def _throw(self: Any, *exc: Any) -> Any:
     try:
         return self._midstream.real.throw(*exc)
     except BaseException as thrown:
-        self._midstream.life.left(thrown)
+        self._midstream.lifetime.on_close(thrown)
         raise
 
 
 def _aiter(self: Any) -> Any:
-    known = self._midstream
-    steps = known.real.__aiter__()
-    return self if steps is known.real else AsyncLifeSteps(steps, known.life)
+    state = self._midstream
+    steps = state.real.__aiter__()
+    return self if steps is state.real else AsyncScopedSteps(steps, state.lifetime)
 
 
 def _anext(self: Any) -> Any:
@@ -108,25 +116,25 @@ def _anext(self: Any) -> Any:
 
 
 def _asend(self: Any, value: Any) -> Any:
-    known = self._midstream
-    return AsyncLifeSteps(_Sending(known.real.asend, value), known.life).__anext__()  # type: ignore[arg-type]
+    state = self._midstream
+    return AsyncScopedSteps(_SendingStep(state.real.asend, value), state.lifetime).__anext__()  # type: ignore[arg-type]
 
 
 async def _athrow(self: Any, *exc: Any) -> Any:
     try:
         return await self._midstream.real.athrow(*exc)
     except BaseException as thrown:
-        self._midstream.life.left(thrown)
+        self._midstream.lifetime.on_close(thrown)
         raise
 
 
 def _close(self: Any, *args: Any, **kwargs: Any) -> Any:
-    self._midstream.life.left(sys.exc_info()[1])
+    self._midstream.lifetime.on_close(sys.exc_info()[1])
     return self._midstream.real.close(*args, **kwargs)
 
 
 def _aclose(self: Any, *args: Any, **kwargs: Any) -> Any:
-    self._midstream.life.left(sys.exc_info()[1])
+    self._midstream.lifetime.on_close(sys.exc_info()[1])
     return self._midstream.real.aclose(*args, **kwargs)
 
 
@@ -135,7 +143,7 @@ def _enter(self: Any) -> Any:
 
 
 def _exit(self: Any, *exc: Any) -> Any:
-    self._midstream.life.left(exc[1])
+    self._midstream.lifetime.on_close(exc[1])
     return self._midstream.real.__exit__(*exc)
 
 
@@ -144,18 +152,18 @@ async def _aenter(self: Any) -> Any:
 
 
 async def _aexit(self: Any, *exc: Any) -> Any:
-    self._midstream.life.left(exc[1])
+    self._midstream.lifetime.on_close(exc[1])
     return await self._midstream.real.__aexit__(*exc)
 
 
 def _entered(self: Any, entered: Any) -> Any:
-    known = self._midstream
-    if entered is known.real:
+    state = self._midstream
+    if entered is state.real:
         return self
-    return stand_in(_Known(entered, known.life), _METHODS) if is_live(entered) else entered
+    return proxy_for(_StreamState(entered, state.lifetime), _METHODS) if is_stream(entered) else entered
 
 
-_METHODS = Methods(
+_METHODS = ProxyMethods(
     {
         "__iter__": _iter,
         "__next__": _next,

@@ -1,4 +1,4 @@
-"""A call of the openai SDK from its request to its response: whose it is, what it asks for, who answered."""
+"""A call of the openai SDK from its request to its response."""
 
 from __future__ import annotations
 
@@ -9,34 +9,41 @@ from typing import Any
 from opentelemetry import context as otel_context
 
 from midstream._support.internal_errors import report_internal_error
-from midstream.integrations.openai.requests import call_of, count_retries, server_of, with_usage
-from midstream.integrations.openai.streams import Asked, answers, current_span
+from midstream.integrations.openai.pending import PendingCall, current_owner, keep_pending
+from midstream.integrations.openai.requests import (
+    call_of,
+    count_retries,
+    from_options,
+    server_of,
+    with_usage,
+)
 from midstream.runtime.scope import Clients
 from midstream.stream.errors import error_type_of
 
-clients = Clients()
-in_progress: ContextVar[Asked | None] = ContextVar("midstream_call", default=None)
-"""The call that the code at work is making."""
+clients = Clients(own_part=lambda client: getattr(client, "_base_url", None))
+"""The clients that have a monitor. Each makes a URL object of its own, whatever it was given."""
+in_progress: ContextVar[PendingCall | None] = ContextVar("midstream_call", default=None)
+"""The call that the running code is part of. Tasks and threads that were started in it have a copy: see `_call_by`."""
 
 
-def ask(client: Any, args: Any, kwargs: Any) -> tuple[Asked | None, Any, Any]:
-    """The call that begins here, if it streams and is ours to follow, and its arguments."""
+def on_request(client: Any, args: Any, kwargs: Any) -> tuple[PendingCall | None, Any, Any]:
+    """A request begins: the pending call, if it is a stream to be followed, and the arguments to make it with."""
     try:
-        if not kwargs.get("stream") or _asked_by(client) is not None:
+        if not kwargs.get("stream") or _call_by(client) is not None:
             return None, args, kwargs
         monitor = clients.monitor_of(client)
         if monitor is None:
             return None, args, kwargs
         options = kwargs["options"] if "options" in kwargs else args[1]
         process = monitor.process
-        call = call_of(
-            client, options, started=process.clock(), started_at=process.wall(), span=current_span()
-        )
-        asked = Asked(monitor, call, otel_context.get_current(), client=id(client))
+        request = from_options(client, options)
+        call = call_of(request, started=process.clock(), started_at=process.wall())
+        context = otel_context.get_current()
+        pending = PendingCall(monitor, call, context, client=id(client), owner=current_owner())
         if monitor.settings.include_usage:
-            injected = with_usage(options, call.operation)
+            injected = with_usage(options, request)
             if injected is not None:
-                asked.hide_usage = True
+                pending.hide_usage = True
                 if "options" in kwargs:
                     kwargs = {**kwargs, "options": injected}
                 else:
@@ -44,44 +51,45 @@ def ask(client: Any, args: Any, kwargs: Any) -> tuple[Asked | None, Any, Any]:
     except Exception as exc:  # noqa: BLE001 - the caller's request goes out as it would without us
         report_internal_error("request", exc)
         return None, args, kwargs
-    return asked, args, kwargs
+    return pending, args, kwargs
 
 
-def refuse(asked: Asked, exc: BaseException) -> None:
+def on_request_error(pending: PendingCall, exc: BaseException) -> None:
     """The call failed before there was a response to stream."""
     try:
-        monitor, call = asked.monitor, asked.call
+        monitor, call = pending.monitor, pending.call
         took = monitor.process.clock() - (call.started or 0.0)
-        monitor.refused(call, took, error_type_of(exc), asked.context)
-    except Exception as own:  # noqa: BLE001
+        monitor.refused(call, took, error_type_of(exc), pending.context)
+    except Exception as own:  # noqa: BLE001 - the caller gets the error of the request
         report_internal_error("request", own)
 
 
-def answer(client: Any, kwargs: Any) -> None:
-    """A response has come for a call that streams: it may be parsed at once, later or never."""
+def on_response(client: Any, kwargs: Any) -> None:
+    """A response has come for a call that streams. It may be parsed at once, later or never."""
     try:
         if not kwargs.get("stream"):
             return
-        asked = _asked_by(client) or _unasked(client, kwargs["options"])
-        if asked is not None:
+        pending = _call_by(client) or _unseen_call(client, kwargs["options"])
+        if pending is not None:
             response = kwargs["response"]
-            address, port = server_of(response, asked.call)
+            address, port = server_of(response, pending.call)
             retries = count_retries(response, kwargs.get("retries_taken"))
-            asked.call = replace(asked.call, server_address=address, server_port=port, retries=retries)
-            answers[response] = asked
-    except Exception as exc:  # noqa: BLE001
+            pending.call = replace(pending.call, server_address=address, server_port=port, retries=retries)
+            keep_pending(response, pending)
+    except Exception as exc:  # noqa: BLE001 - the caller gets the response
         report_internal_error("response", exc)
 
 
-def _unasked(client: Any, options: Any) -> Asked | None:
-    """A call whose beginning was not seen: somebody has put back an older `request()` over ours."""
+def _unseen_call(client: Any, options: Any) -> PendingCall | None:
+    """A call whose request was not seen: another instrumentation has restored an older `request()` over ours."""
     monitor = clients.monitor_of(client)
     if monitor is None:
         return None
-    call = call_of(client, options, started=None, started_at=monitor.process.wall(), span=current_span())
-    return Asked(monitor, call, otel_context.get_current())
+    call = call_of(from_options(client, options), started=None, started_at=monitor.process.wall())
+    return PendingCall(monitor, call, otel_context.get_current())
 
 
-def _asked_by(client: Any) -> Asked | None:
-    asked = in_progress.get()
-    return asked if asked is not None and asked.client == id(client) else None
+def _call_by(client: Any) -> PendingCall | None:
+    """The call of this client that the running code is part of."""
+    pending = in_progress.get()
+    return pending if pending is not None and pending.is_made_by(client) else None

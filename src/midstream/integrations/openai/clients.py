@@ -17,8 +17,14 @@ from typing import Any
 import wrapt
 
 from midstream._support.internal_errors import report_internal_error
-from midstream.integrations.openai.calls import answer, ask, clients, in_progress, refuse
-from midstream.integrations.openai.streams import follow
+from midstream.integrations.openai.calls import (
+    clients,
+    in_progress,
+    on_request,
+    on_request_error,
+    on_response,
+)
+from midstream.integrations.openai.streams import on_stream
 from midstream.integrations.patching import Original, Patches, Wrapper, bind
 from midstream.runtime.monitor import Monitor
 
@@ -81,12 +87,10 @@ def _patch_sdk() -> None:
     _patches.wrap(AsyncAPIClient, "request", _request_async)
     _patches.wrap(SyncAPIClient, "_process_response", _process_response)
     _patches.wrap(AsyncAPIClient, "_process_response", _process_response_async)
-    _patches.wrap(Stream, "__init__", _made)
-    _patches.wrap(AsyncStream, "__init__", _made)
+    _patches.wrap(Stream, "__init__", _stream_made)
+    _patches.wrap(AsyncStream, "__init__", _stream_made)
     bases: tuple[tuple[Any, Wrapper], ...] = ((SyncAPIClient, _request), (AsyncAPIClient, _request_async))
     for base, wrapper in bases:
-        if not hasattr(base, "__copy__"):
-            _patches.add(base, "__copy__", _copy)
         for kind in _subclasses(base):
             own = vars(kind)
             if "request" in own:  # a subclass's, or another instrumentation's; nested calls count once
@@ -113,18 +117,6 @@ def _derived(original: Original) -> Original:
     return derive
 
 
-def _copy(client: Any) -> Any:
-    """What `copy.copy` does for a class without `__copy__`; the copy stays monitored."""
-    make, args, *rest = client.__reduce_ex__(4)
-    twin = make(*args)
-    state = rest[0] if rest else None
-    if hasattr(twin, "__setstate__"):
-        twin.__setstate__(state)
-    elif state:
-        twin.__dict__.update(state)
-    return _inherit(client, twin)
-
-
 def _inherit(client: Any, derived: Any) -> Any:
     monitor = clients.own(client)
     if monitor is not None:
@@ -138,16 +130,17 @@ def _inherit(client: Any, derived: Any) -> Any:
 def _request(original: Original) -> Original:
     def request(client: Any, /, *args: Any, **kwargs: Any) -> Any:
         bound = bind(original, client)
-        asked, args, kwargs = ask(client, args, kwargs)
-        if asked is None:
+        pending, args, kwargs = on_request(client, args, kwargs)
+        if pending is None:
             return bound(*args, **kwargs)
-        token = in_progress.set(asked)
+        token = in_progress.set(pending)
         try:
             return bound(*args, **kwargs)
         except BaseException as exc:
-            refuse(asked, exc)
+            on_request_error(pending, exc)
             raise
         finally:
+            pending.returned = True
             in_progress.reset(token)
 
     return request
@@ -156,16 +149,17 @@ def _request(original: Original) -> Original:
 def _request_async(original: Original) -> Original:
     async def request(client: Any, /, *args: Any, **kwargs: Any) -> Any:
         bound = bind(original, client)
-        asked, args, kwargs = ask(client, args, kwargs)
-        if asked is None:
+        pending, args, kwargs = on_request(client, args, kwargs)
+        if pending is None:
             return await bound(*args, **kwargs)
-        token = in_progress.set(asked)
+        token = in_progress.set(pending)
         try:
             return await bound(*args, **kwargs)
         except BaseException as exc:
-            refuse(asked, exc)
+            on_request_error(pending, exc)
             raise
         finally:
+            pending.returned = True
             with suppress(ValueError):  # closed from another context: its variables are gone with it
                 in_progress.reset(token)
 
@@ -174,7 +168,7 @@ def _request_async(original: Original) -> Original:
 
 def _process_response(original: Original) -> Original:
     def process(client: Any, /, *args: Any, **kwargs: Any) -> Any:
-        answer(client, kwargs)
+        on_response(client, kwargs)
         return bind(original, client)(*args, **kwargs)
 
     return process
@@ -182,15 +176,15 @@ def _process_response(original: Original) -> Original:
 
 def _process_response_async(original: Original) -> Original:
     async def process(client: Any, /, *args: Any, **kwargs: Any) -> Any:
-        answer(client, kwargs)
+        on_response(client, kwargs)
         return await bind(original, client)(*args, **kwargs)
 
     return process
 
 
-def _made(original: Original) -> Original:
+def _stream_made(original: Original) -> Original:
     def made(stream: Any, /, *args: Any, **kwargs: Any) -> None:
         bind(original, stream)(*args, **kwargs)
-        follow(stream)
+        on_stream(stream)
 
     return made

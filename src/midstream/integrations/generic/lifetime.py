@@ -1,4 +1,4 @@
-"""The life of a stream of another make, and the iterators over it."""
+"""The lifetime of a stream of unknown origin, and the iterators over it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from opentelemetry import context as otel_context
-from opentelemetry.trace import format_span_id, format_trace_id
 
 from midstream._support.internal_errors import report_internal_error
-from midstream.integrations.openai.streams import current_span
+from midstream.integrations.tracing import current_trace_ids
 from midstream.runtime.iterators import AsyncSteps, Steps
 from midstream.runtime.monitor import Monitor
 from midstream.runtime.scope import Scope, leave
@@ -18,8 +17,8 @@ from midstream.stream.generic_chunks import read_foreign
 from midstream.stream.model import Call
 
 
-class Life:
-    """One stream until its end. Its stand-in and all iterators over it hold it; when they are gone, it has ended."""
+class StreamLifetime:
+    """One stream until its end. Its proxy and all iterators over it hold this; when they are gone, it has ended."""
 
     __slots__ = ("scope", "tracker")
 
@@ -27,28 +26,30 @@ class Life:
         self.tracker = tracker
         self.scope = scope
 
-        def give_way() -> None:
+        def defer_to_inner_stream() -> None:
             if not tracker.session.ended:
                 tracker.disown()
                 tracker.attribution.close()
                 monitor.closed(tracker)
 
-        scope.on_stream(give_way)
+        scope.on_stream(defer_to_inner_stream)
 
-    def left(self, exc: BaseException | None) -> None:
+    def on_close(self, exc: BaseException | None) -> None:
         """The stream was closed between two chunks."""
+        self.scope.ended = True
         try:
             self.tracker.closed(exc)
         except Exception as own:  # noqa: BLE001 - the caller closes as without us
             report_internal_error("close", own)
 
     def __del__(self) -> None:
+        self.scope.ended = True
         self.tracker.dropped()
 
 
-def opened(monitor: Monitor, started: float | None, *, on_loop: bool) -> Tracker:
+def open_tracker(monitor: Monitor, started: float | None, *, on_loop: bool) -> Tracker:
     """Begin to follow a stream of which neither model nor server is known: those labels are left out."""
-    span = current_span()
+    trace_id, span_id = current_trace_ids()
     call = Call(
         operation="other",
         provider="",
@@ -57,25 +58,28 @@ def opened(monitor: Monitor, started: float | None, *, on_loop: bool) -> Tracker
         request_model="",
         started=started,
         started_at=monitor.process.wall(),
-        trace_id=format_trace_id(span.trace_id) if span.is_valid else None,
-        span_id=format_span_id(span.span_id) if span.is_valid else None,
+        trace_id=trace_id,
+        span_id=span_id,
     )
     return monitor.open(call, otel_context.get_current(), on_loop=on_loop)
 
 
-class LifeSteps(Steps):
-    """One iterator over a stream; its own end is not the stream's."""
+class ScopedSteps(Steps):
+    """One iterator over a stream; its own end is not that of the stream."""
 
-    __slots__ = ("_life",)
+    __slots__ = ("_lifetime",)
 
-    def __init__(self, source: Iterator[Any], life: Life) -> None:
-        self._life = life
-        super().__init__(source, life.tracker, read_foreign)
+    def __init__(self, source: Iterator[Any], lifetime: StreamLifetime) -> None:
+        self._lifetime = lifetime
+        super().__init__(source, lifetime.tracker, read_foreign)
 
     def __next__(self) -> Any:
-        token = self._life.scope.enter()
+        token = self._lifetime.scope.enter()
         try:
             return super().__next__()
+        except StopIteration:
+            self._lifetime.scope.ended = True
+            raise
         finally:
             leave(token)
 
@@ -83,19 +87,22 @@ class LifeSteps(Steps):
         pass
 
 
-class AsyncLifeSteps(AsyncSteps):
+class AsyncScopedSteps(AsyncSteps):
     """The same for an async stream."""
 
-    __slots__ = ("_life",)
+    __slots__ = ("_lifetime",)
 
-    def __init__(self, source: AsyncIterator[Any], life: Life) -> None:
-        self._life = life
-        super().__init__(source, life.tracker, read_foreign)
+    def __init__(self, source: AsyncIterator[Any], lifetime: StreamLifetime) -> None:
+        self._lifetime = lifetime
+        super().__init__(source, lifetime.tracker, read_foreign)
 
     async def __anext__(self) -> Any:
-        token = self._life.scope.enter()
+        token = self._lifetime.scope.enter()
         try:
             return await super().__anext__()
+        except StopAsyncIteration:
+            self._lifetime.scope.ended = True
+            raise
         finally:
             leave(token)
 
