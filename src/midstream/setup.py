@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import threading
 from collections.abc import Collection
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from opentelemetry.metrics import get_meter_provider, set_meter_provider
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
     from midstream.telemetry.exporters.otlp import Push
     from midstream.telemetry.exporters.prometheus import PrometheusEndpoint
+
+_INSTANCE = "service.instance.id"
 
 _active: Setup | None = None
 
@@ -99,38 +103,82 @@ def _again(active: Setup, configuration: ExportConfiguration) -> Setup:
         raise RuntimeError("midstream.setup() was shut down; a process sets its meter provider only once")
     if active._configuration != configuration:
         raise RuntimeError(f"midstream.setup() made {active!r} from other arguments before; call it once")
+    _ = active.meter_provider  # a forked child begins to export here at the latest
     return active
 
 
 class Setup:
     """A meter provider with its exporters. It ends with its `with` block, or with the process.
 
-    `meter_provider` is the global one, for `monitor()` as for instruments of your own; `closed` tells whether
-    it has ended.
+    `meter_provider` is the global one, for `monitor()` as for instruments of your own; `closed` is true once it has
+    ended.
     """
 
     def __init__(self, configuration: ExportConfiguration) -> None:
         self.closed = False
         self._configuration = configuration
+        self._resource = _resource(configuration)
         with ExitStack() as undo:
-            self._endpoint = _endpoint(configuration)
+            self._endpoint = _endpoint(configuration, self._resource)
             if self._endpoint is not None:
                 undo.callback(self._endpoint.close)
             self._push = (
                 None if configuration.protocol is None else _push(configuration.protocol, configuration)
             )
             undo.pop_all()
-        self.meter_provider = _provider_class()(
-            # The endpoint's first: its end takes no time, and the other's may take all there is.
-            [part.reader for part in (self._endpoint, self._push) if part is not None],
-            _resource(configuration.service_name),
-            shutdown_on_exit=False,  # that would wait for half a minute
-        )
+        self._starting = threading.Lock()
+        self._provider: MeterProvider | None = self._made_provider()
         if self._endpoint is not None:
             self._endpoint.start()
-        if self._push is not None:
-            on_idle(self._push.idle_push.wake)
+        on_idle(self._on_idle)
         atexit.register(self._end)
+
+    def _made_provider(self) -> MeterProvider:
+        return _provider_class()(
+            # The endpoint's first: its end takes no time, and the other's may take all there is.
+            [part.reader for part in (self._endpoint, self._push) if part is not None],
+            self._resource,
+            shutdown_on_exit=False,  # that would wait for half a minute
+        )
+
+    def _on_idle(self) -> None:
+        if self._endpoint is not None:
+            self._endpoint.wake()
+        if self._push is not None:
+            self._push.idle_push.wake()
+
+    def _forked(self) -> None:
+        """Start over in a forked child, which counts from 0 and exports for itself.
+
+        The provider of the parent stays the global one for instruments that the program made itself: its locks may be
+        held for ever. midstream's own instruments move to a new one, made when the child opens its first stream.
+        """
+        self._starting = threading.Lock()
+        parents, self._provider = self._provider, None
+        if self._endpoint is not None:
+            self._endpoint.forked()
+        if self._push is not None:
+            self._push.abandon()
+        if parents is not None:
+            PROCESS.replace_provider(parents, lambda: self.meter_provider)
+
+    @property
+    def meter_provider(self) -> MeterProvider:
+        """The provider of this process: the global one, but in a forked child one of its own."""
+        if self._provider is None:
+            with self._starting:
+                if self._provider is None:
+                    self._start_in_child()
+        assert self._provider is not None  # noqa: S101 - for the type checker
+        return self._provider
+
+    def _start_in_child(self) -> None:
+        if self._configuration.protocol is not None:
+            self._push = _push(self._configuration.protocol, self._configuration)
+            self._resource = _resource(self._configuration)
+        self._provider = self._made_provider()
+        if self._endpoint is not None:
+            self._endpoint.start()
 
     def __repr__(self) -> str:
         parts = (
@@ -169,11 +217,14 @@ class Setup:
         if not self.closed:
             self.closed = True
             atexit.unregister(self._end)
+            off_idle(self._on_idle)
+            if self._endpoint is not None:
+                self._endpoint.finish()
             if self._push is not None:
-                off_idle(self._push.idle_push.wake)
                 self._push.idle_push.close()
             with Guard("shutdown of metrics"):
-                self.meter_provider.shutdown(timeout_millis=self._configuration.shutdown_timeout_s * 1000)
+                if self._provider is not None:
+                    self._provider.shutdown(timeout_millis=self._configuration.shutdown_timeout_s * 1000)
 
 
 def _provider_class() -> type[MeterProvider]:
@@ -183,15 +234,19 @@ def _provider_class() -> type[MeterProvider]:
     return MeterProvider
 
 
-def _resource(service_name: str | None) -> Resource:
+def _resource(configuration: ExportConfiguration) -> Resource:
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
 
-    found = Resource.create({"service.name": service_name} if service_name else {})
+    name = configuration.service_name
+    found = Resource.create({"service.name": name} if name else {})
     # What the environment says may hold bytes that are no text, and neither exporter could encode them.
     valid = {
         name: valid_text(value) if isinstance(value, str) else value
         for name, value in found.attributes.items()
     }
+    if configuration.protocol is not None:
+        # Or the workers of a service would send different totals of what is the same series to a collector.
+        valid.setdefault(_INSTANCE, str(uuid4()))
     return Resource(valid, found.schema_url)
 
 
@@ -201,7 +256,7 @@ def _push(protocol: Protocol, configuration: ExportConfiguration) -> Push:
     return Push(exporter_for(protocol), configuration.target, configuration.export_interval_s)
 
 
-def _endpoint(configuration: ExportConfiguration) -> PrometheusEndpoint | None:
+def _endpoint(configuration: ExportConfiguration, resource: Resource) -> PrometheusEndpoint | None:
     if configuration.listen is None:
         return None
     host, port = configuration.listen
@@ -211,7 +266,13 @@ def _endpoint(configuration: ExportConfiguration) -> PrometheusEndpoint | None:
         raise ImportError(
             "the Prometheus endpoint needs an extra: pip install 'midstream[prometheus]'"
         ) from exc
-    endpoint = PrometheusEndpoint(host, port, configuration.allow_hosts)
+    endpoint = PrometheusEndpoint(
+        host,
+        port,
+        allow_hosts=configuration.allow_hosts,
+        service=str(resource.attributes.get("service.name")),
+        busy=lambda: len(PROCESS.roster) > 0,
+    )
     if not is_loopback(host):
         safe_log(
             logging.WARNING,
@@ -220,3 +281,12 @@ def _endpoint(configuration: ExportConfiguration) -> PrometheusEndpoint | None:
             endpoint.url,
         )
     return endpoint
+
+
+def _forked() -> None:
+    if _active is not None and not _active.closed:
+        _active._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

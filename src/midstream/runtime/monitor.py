@@ -45,6 +45,7 @@ class Process:
         self.roster = Roster(clock, threaded=threaded, at_exit=self.exit)
         self.monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
         self._recorders: list[tuple[MeterProvider | None, Recorder]] = []
+        self._replaced: tuple[MeterProvider, Callable[[], MeterProvider]] | None = None
 
     def recorder(self, provider: MeterProvider | None) -> Recorder:
         """The recorder of this meter provider (None: the global one), made once."""
@@ -52,8 +53,17 @@ class Process:
             if known is provider:
                 return recorder
         recorder = Recorder(provider, lambda: self._samples(recorder))
+        if self._replaced is not None and recorder.feeds(self._replaced[0]):
+            recorder.forked(self._replaced[1])
         self._recorders.append((provider, recorder))
         return recorder
+
+    def replace_provider(self, old: MeterProvider, new: Callable[[], MeterProvider]) -> None:
+        """Have what fed the old meter provider feed a new one, made when it is first needed: in a forked child."""
+        self._replaced = old, new
+        for _, recorder in self._recorders:
+            if recorder.feeds(old):
+                recorder.forked(new)
 
     def streams(self) -> tuple[OpenStream, ...]:
         """Every open stream as it is now, the longest silence first."""

@@ -111,7 +111,7 @@ class Recorder:
     """Feeds one meter provider, None for the global one. `open_streams` lists what is open when it is asked.
 
     No method raises. A sample that cannot be recorded costs itself alone; a provider that keeps failing is left alone
-    for a while. After a fork the child goes on from the totals of its parent, as all of OTel does.
+    for a while.
     """
 
     def __init__(
@@ -131,6 +131,7 @@ class Recorder:
         self._gauges = Guard("gauges", clock)
         self._spans = Guard("span attributes", clock)
         self._instruments: Instruments | None = None
+        self._child_provider: Callable[[], MeterProvider] | None = None
         with self._metrics:
             self._instruments = self._made_instruments()
 
@@ -203,6 +204,19 @@ class Recorder:
                     raise ValueError(f"{metric.name} cannot be {value}")
                 self._instruments.put(metric, value, labels, context)
 
+    def feeds(self, provider: MeterProvider) -> bool:
+        """Whether the metrics go to this provider."""
+        return (get_meter_provider() if self.provider is None else self.provider) is provider
+
+    def forked(self, provider: Callable[[], MeterProvider]) -> None:
+        """Go on in a forked child with nothing counted, on a provider that is made when it is first needed."""
+        self._child_provider = provider
+        self._instruments = None
+        self.seen = {}
+        self._opened = {}
+
     def _made_instruments(self) -> Instruments:
+        if self._child_provider is not None:
+            self.provider, self._child_provider = self._child_provider(), None
         gauges.join(self)
         return Instruments(self.provider, gauges.observing(self.provider))

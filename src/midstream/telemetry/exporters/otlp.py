@@ -41,6 +41,11 @@ class Push:
         sender.join(timeout_s)
         return not sender.is_alive() and self._delivery.arrived
 
+    def abandon(self) -> None:
+        """Send nothing more, silently: in a forked child, where OpenTelemetry starts the reader's thread again."""
+        self.idle_push.close()
+        self._delivery.abandon()
+
     def _send(self) -> None:
         with Guard("flush"):
             self.reader.force_flush()
@@ -75,6 +80,10 @@ class _Delivery(MetricExporter):
             self._hush = None
         self._note(result is MetricExportResult.SUCCESS, hush.reason)
         return result
+
+    def abandon(self) -> None:
+        """Take part in nothing any more."""
+        self._over = True
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
