@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from textwrap import indent
 from types import MappingProxyType
@@ -17,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from midstream.cli.common.errors import CliError
-from midstream.cli.common.listening import is_loopback, why_not
+from midstream.cli.common.listening import ListenOptions, listening, wait_for_interrupt
+from midstream.cli.common.option_groups import with_option_groups
 from midstream.lab.library import packaged_recordings, read_recordings
 from midstream.lab.recording import Operation, Recording, RecordingError
 from midstream.lab.replay import replayer
-from midstream.lab.server import serve
 
 _CALLS: Mapping[Operation, str] = MappingProxyType(
     {
@@ -32,52 +29,47 @@ _CALLS: Mapping[Operation, str] = MappingProxyType(
 )
 
 
+@with_option_groups
 def replay(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="[PATH]...",
-            help="*.jsonl files, or folders that hold some. Without any: those that come with midstream.",
+            help="Recordings (*.jsonl) or folders of them. [those that come with midstream]",
             show_default=False,
         ),
     ] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 0,
+    *,
+    listen: ListenOptions,
     speed: Annotated[
-        float, typer.Option(metavar="X", help="1 is as recorded, 10 is ten times as fast.")
+        float, typer.Option(metavar="X", help="1 is the recorded speed, 10 is ten times as fast.")
     ] = 1.0,
 ) -> None:
     """Serve recorded streams as an OpenAI-compatible server, until Ctrl-C.
 
-    Every answer keeps its recorded status, headers, chunks and timing, freezes included. Ask for one by using
-    its name as the model; a recorded model's name takes turns among that model's streams.
+    Every answer has its recorded status, headers, chunks and timing, freezes included. The request's model chooses
+    the recording by its name; the name of a recorded model chooses among that model's streams in turn.
 
     \u0008
-    midstream replay                        serve what comes with midstream
-    midstream replay tests/recordings       serve a folder: that one in the repository, or your own
+    midstream replay                        serve the recordings that come with midstream
+    midstream replay tests/recordings       serve a folder, here one of the repository
     midstream replay --port 8000 --speed 5  five times as fast, on a port of your choice
     """
     if not (math.isfinite(speed) and speed > 0):
         raise typer.BadParameter(f"{speed} is not a positive number.", param_hint="--speed")
     try:
-        recordings = read_recordings(paths) if paths else packaged_recordings()
+        recordings: Sequence[Recording] = read_recordings(paths) if paths else packaged_recordings()
     except RecordingError as error:
         raise CliError(str(error)) from error
-    with ExitStack() as stack:
-        try:
-            base_url = stack.enter_context(serve(replayer(recordings, speed=speed), host=host, port=port))
-        except OSError as error:
-            raise CliError(why_not(error, host, port)) from error
-        if not is_loopback(host):
-            sys.stderr.write(
-                f"midstream: warning: whoever can reach this machine on {host} can use this server\n"
-            )
+    recordings = sorted(recordings, key=_use)
+    with listening(replayer(recordings, speed=speed), listen) as base_url:
         _show(Console(highlight=False), recordings, base_url, speed)
-        sys.stdout.flush()
-        while True:
-            time.sleep(3600)
+        wait_for_interrupt()
+
+
+def _use(recording: Recording) -> tuple[bool, bool]:
+    """Order chat streams first and recorded errors last: a client that takes the server's first model gets a stream."""
+    return not recording.is_stream, recording.operation != "chat"
 
 
 def _show(console: Console, recordings: Sequence[Recording], base_url: str, speed: float) -> None:
@@ -88,7 +80,7 @@ def _show(console: Console, recordings: Sequence[Recording], base_url: str, spee
     table.add_column("recorded model")
     table.add_column("operation", no_wrap=True)
     table.add_column("lasts", justify="right")
-    table.add_column("longest silence", justify="right")
+    table.add_column("longest gap", justify="right")
     for recording in recordings:
         table.add_row(
             recording.name,

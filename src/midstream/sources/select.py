@@ -53,7 +53,7 @@ def moment(text: str, now: float) -> float:
     try:
         return datetime.fromisoformat(iso).timestamp()  # what is naive is local
     except (ValueError, OverflowError, OSError):
-        raise SelectionError(f"{text!r} is no moment; {_MOMENTS}") from None
+        raise SelectionError(f"{text!r} is not a valid time; {_MOMENTS}") from None
 
 
 def span(since: str | None, until: str | None, now: float) -> tuple[float | None, float | None]:
@@ -83,6 +83,12 @@ def condition(text: str) -> Condition:
         return (found is not None and str(found) == value) == (operator == "=")
 
     return holds
+
+
+def attribute_of(text: str) -> str | None:
+    """Return the attribute that a `NAME=VALUE` is about; None if NAME is one of ours, such as `model`."""
+    name = re.split(r"!?=", text, maxsplit=1)[0].strip()
+    return None if name in _FIELDS else name
 
 
 def journal_path(journal: Path | None) -> Path:

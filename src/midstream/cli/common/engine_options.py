@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from midstream.lab.admission import ENGINES
+from midstream.lab.experiment import type_of_flag
 
 
 def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -35,12 +36,6 @@ def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
     with_flags.__signature__ = signature.replace(parameters=[*keywords, *added])  # type: ignore[attr-defined]
     with_flags.__annotations__ = {p.name: p.annotation for p in [*keywords, *added]}
     return with_flags
-
-
-def type_of_flag(engine: str, name: str) -> type:
-    """Return what kind of value a setting of an engine takes."""
-    hint: type = get_type_hints(ENGINES[engine].settings)[name]
-    return next((part for part in get_args(hint) if part is not type(None)), hint)
 
 
 def _options() -> dict[str, Any]:

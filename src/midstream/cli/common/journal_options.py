@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from midstream._support.sanitize import clean
 from midstream.cli.common.errors import CliError
 from midstream.journal import JournalContents
-from midstream.sources.select import SelectionError, contents_from
+from midstream.report.grouping import attribute_names
+from midstream.sources.select import SelectionError, attribute_of, contents_from, journal_path
 from midstream.stream.model import StreamRecord
 
 JournalOption: TypeAlias = Annotated[
@@ -27,22 +30,48 @@ JournalOption: TypeAlias = Annotated[
 SinceOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--since", metavar="WHEN", help="Streams from then on: 2h, 7d, 2026-11-01T14:30.", show_default=False
+        "--since",
+        metavar="WHEN",
+        help="Streams that began at this time or later: 2h or 7d ago, 2026-11-01T14:30.",
+        show_default=False,
     ),
 ]
 UntilOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--until", metavar="WHEN", help="Streams before then.", show_default=False),
+    typer.Option("--until", metavar="WHEN", help="Streams that began before this time.", show_default=False),
 ]
 WhereOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--where",
         metavar="NAME=VALUE",
-        help="Only these: model=, server=, operation=, or an attribute as in team=search; may be repeated.",
+        help="Only streams with model=, server=, operation=, or an attribute as in team=search; may be repeated.",
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Which streams of which journal."""
+
+    journal: JournalOption = None
+    since: SinceOption = None
+    until: UntilOption = None
+    where: WhereOption = None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether only some of the journal's streams are chosen."""
+        return bool(self.since or self.until or self.where)
+
+    def contents(self) -> JournalContents:
+        """Return the streams, oldest first, and what the journal lost. Raises CliError or BadParameter."""
+        return chosen_contents(self.journal, self.since, self.until, self.where)
+
+    def records(self) -> list[StreamRecord]:
+        """Return the streams, oldest first; print what the journal lost. Raises CliError or BadParameter."""
+        return chosen_records(self.journal, self.since, self.until, self.where)
 
 
 def chosen_records(
@@ -63,11 +92,28 @@ def chosen_contents(
 ) -> JournalContents:
     """Return the same, together with what the journal lost."""
     try:
-        return contents_from(journal, since, until, where or ())
+        contents = contents_from(journal, since, until, where or ())
+        _check_attributes(journal, where or (), contents.records)
     except SelectionError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--since, --until or --where") from error
     except ValueError as error:
         raise CliError(str(error)) from error
+    return contents
+
+
+def _check_attributes(journal: Path | None, where: Sequence[str], chosen: Sequence[StreamRecord]) -> None:
+    """Raise CliError for an attribute that no stream of the journal has: most likely a slip of the pen."""
+    unseen = [
+        name
+        for name in map(attribute_of, where)
+        if name is not None and not any(name in record.attributes for record in chosen)
+    ]
+    everything = contents_from(journal, None, None, ()).records if unseen else []
+    names = attribute_names(everything)
+    for name in unseen:
+        if everything and name not in names:
+            there = f"there are {', '.join(map(clean, names))}" if names else "no stream has any"
+            raise CliError(f"no stream in {journal_path(journal)} has an attribute {clean(name)!r}; {there}")
 
 
 def losses(contents: JournalContents) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -13,6 +12,7 @@ import typer
 
 from midstream.cli.common.errors import CliError, unread
 from midstream.lab.admission import ENGINES
+from midstream.lab.experiment import Sweep
 from midstream.lab.fitting import fit_profile
 from midstream.lab.hardware import PROFILES, HardwareProfile
 from midstream.lab.observed import read_load
@@ -27,20 +27,12 @@ FitOption: TypeAlias = Annotated[
     typer.Option(
         "--fit",
         metavar="FILE",
-        help="Fit the hardware to recorded loads instead; may be repeated.",
+        help="Use hardware fitted to recorded loads; may be repeated.",
         show_default=False,
     ),
 ]
 
 _MOST_VALUES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """A setting, and the values it takes in turn."""
-
-    name: str
-    values: tuple[float, ...]
 
 
 def parse_length(text: str, option: str) -> Length:

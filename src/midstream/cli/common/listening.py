@@ -1,17 +1,66 @@
-"""What the commands that serve something say about the address that they listen on."""
+"""What the commands that serve something share: the address, its errors, and waiting for Ctrl-C."""
 
 from __future__ import annotations
 
 import errno
 import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
 
 from midstream._support.http_hosts import is_loopback
+from midstream.cli.common.errors import CliError
 
-__all__ = ["is_loopback", "why_not"]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["ListenOptions", "listening", "wait_for_interrupt", "warn_if_public", "why_not"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """Where to listen."""
+
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 is any free one.")
+    ] = 0
+
+
+@contextmanager
+def listening(app: ASGIApp, options: ListenOptions) -> Iterator[str]:
+    """Serve an application for as long as the block lasts, and give its base URL. Raises CliError."""
+    from midstream.lab.server import serve  # noqa: PLC0415 - of the extra `lab`
+
+    with ExitStack() as stack:
+        try:
+            base_url = stack.enter_context(serve(app, host=options.host, port=options.port))
+        except OSError as error:
+            raise CliError(why_not(error, options.host, options.port)) from error
+        warn_if_public(options.host, "use this server")
+        yield base_url
+
+
+def warn_if_public(host: str, what: str) -> None:
+    """Warn on standard error if other machines can do `what`."""
+    if not is_loopback(host):
+        sys.stderr.write(f"midstream: warning: whoever can reach this machine on {host} can {what}\n")
+
+
+def wait_for_interrupt() -> NoReturn:
+    """Wait until Ctrl-C raises KeyboardInterrupt."""
+    sys.stdout.flush()
+    while True:
+        time.sleep(3600)
 
 
 def why_not(error: OSError, host: str, port: int) -> str:
-    """Return the sentence for an address that cannot be had."""
+    """Return the sentence for an address that cannot be used."""
     if error.errno == errno.EADDRINUSE:
         return f"port {port} on {host} is in use; choose another, or leave --port out to get a free one"
     if error.errno == errno.EACCES:

@@ -1,25 +1,26 @@
-"""What a report shall be about, checked: the groups, the two halves, and what to say where there is nothing."""
+"""What a report is about, checked: the fields to group by, the two halves, and the sentence for no streams."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from midstream._support.numbers import moment as written
-from midstream._support.numbers import plural
+from midstream._support.numbers import plural, zone_name
 from midstream._support.sanitize import clean
 from midstream.cli.common.errors import CliError
-from midstream.cli.common.journal_options import chosen_records
+from midstream.cli.common.journal_options import StreamOptions, chosen_records
 from midstream.report.grouping import FIELDS, attribute_names
 from midstream.sources.select import SelectionError, journal_path, moment
 from midstream.stream.model import StreamRecord
 
 
 def checked_bys(records: Sequence[StreamRecord], asked: list[str] | None) -> list[str]:
-    """Return what to tell streams apart by, each once. Raises CliError for an attribute that no stream has."""
+    """Return the fields to group by, each once. Raises CliError for an attribute that no stream has."""
     bys = list(dict.fromkeys(asked or ["model"]))
     names = attribute_names(records)
     for by in bys:
@@ -32,7 +33,7 @@ def checked_bys(records: Sequence[StreamRecord], asked: list[str] | None) -> lis
 
 
 def empty(journal: Path | None, *, filtered: bool) -> str:
-    """Say why there is nothing to report, and what to do."""
+    """Return why there is nothing to report, and what to do."""
     path = journal_path(journal)
     everything = chosen_records(journal, None, None, None) if filtered else []
     if not everything:
@@ -42,8 +43,8 @@ def empty(journal: Path | None, *, filtered: bool) -> str:
         )
     first, last = everything[0].started_at, everything[-1].started_at
     return (
-        f"none of the {plural(len(everything), 'stream')} in {path} is meant: they began from {written(first)} to "
-        f"{written(last)}; give another --since, --until or --where"
+        f"no stream in {path} matches: its {plural(len(everything), 'stream')} began from {written(first)} to "
+        f"{written(last)} ({zone_name(last)}); give another --since, --until or --where"
     )
 
 
@@ -51,18 +52,15 @@ def halves_of(
     records: list[StreamRecord],
     split_at: str | None,
     before: Path | None,
-    *,
-    since: str | None,
-    until: str | None,
-    where: Sequence[str] | None,
+    streams: StreamOptions,
 ) -> tuple[list[StreamRecord], list[StreamRecord]] | None:
-    """Return the streams from before a change and after it; None if nobody asked. Raises CliError if one is empty."""
+    """Return the streams from before a change and after it; None if not asked for. Raises CliError if one is empty."""
     if split_at is not None and before is not None:
         raise typer.BadParameter("--split-at and --before exclude each other.", param_hint="--split-at")
     if before is not None:
-        earlier = chosen_records(before, since, until, where)
+        earlier = replace(streams, journal=before).records()
         if not earlier:
-            raise CliError(empty(before, filtered=bool(since or until or where)))
+            raise CliError(empty(before, filtered=streams.filtered))
         return earlier, records
     if split_at is None:
         return None

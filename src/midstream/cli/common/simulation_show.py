@@ -10,23 +10,9 @@ from types import MappingProxyType
 from rich.console import Console
 from rich.table import Table
 
+from midstream.lab.experiment import RunGroup
 from midstream.lab.observed import ObservedLoad
 from midstream.lab.results import RunResult, figures
-
-Figures = Mapping[str, float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The runs, one a seed, that share a value of what is swept; `label` is empty when nothing is."""
-
-    label: str
-    value: float | None
-    runs: tuple[RunResult, ...]
-
-    def values(self, figure: str) -> list[float]:
-        """Return a figure of each run that has it."""
-        return [value for run in self.runs if (value := figures(run)[figure]) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +29,19 @@ class _Figure:
 _FIGURES: Mapping[str, _Figure] = MappingProxyType(
     {
         "throughput_tokens_per_s": _Figure("throughput", "tokens/s", 1),
-        "evicted_share": _Figure("evicted", "%", 1),
+        "evicted_share": _Figure("preempted", "%", 1),
         "redone_prefill_share": _Figure("prefill redone", "%", 1),
-        "freeze_median_s": _Figure("freeze of the evicted, median", "s", 1),
-        "freeze_p95_s": _Figure("freeze of the evicted, p95", "s", 1),
-        "freeze_max_s": _Figure("freeze of the evicted, longest", "s", 1),
+        "freeze_median_s": _Figure("freeze of the preempted, median", "s", 1),
+        "freeze_p95_s": _Figure("freeze of the preempted, p95", "s", 1),
+        "freeze_max_s": _Figure("freeze of the preempted, longest", "s", 1),
         "frozen_share": _Figure("frozen", "%", 1),
         "ttft_median_s": _Figure("time to first token, median", "s", 1),
         "ttft_p95_s": _Figure("time to first token, p95", "s", 1),
-        "kv_written_share": _Figure("KV cache written", "%"),
-        "kv_taken_share": _Figure("KV cache taken", "%"),
+        "kv_written_share": _Figure("KV cache used", "%"),
+        "kv_taken_share": _Figure("KV cache reserved", "%"),
         "mean_running": _Figure("running", "requests", 1),
         "truncated_share": _Figure("truncated", "%", 1),
-        "failed_share": _Figure("failed or refused", "%", 1),
+        "failed_share": _Figure("failed or rejected", "%", 1),
         "duration_s": _Figure("duration", "s"),
     }
 )
@@ -63,7 +49,7 @@ _FIGURES: Mapping[str, _Figure] = MappingProxyType(
 _SWEPT: Mapping[str, str] = MappingProxyType(
     {
         "throughput_tokens_per_s": "tokens/s",
-        "evicted_share": "evicted %",
+        "evicted_share": "preempted %",
         "redone_prefill_share": "redone %",
         "freeze_median_s": "freeze s",
         "freeze_p95_s": "p95",
@@ -79,7 +65,7 @@ _SWEPT: Mapping[str, str] = MappingProxyType(
 _BAR = 30
 
 
-def show_run(console: Console, row: Row) -> None:
+def show_run(console: Console, row: RunGroup) -> None:
     """Print every figure; of several seeds the median, the least and the most."""
     several = len(row.runs) > 1
     table = Table(box=None, pad_edge=False, show_header=several)
@@ -93,11 +79,13 @@ def show_run(console: Console, row: Row) -> None:
         cells = [figure.text(value) for value in shown] if values else ["-"] * (3 if several else 1)
         table.add_row(figure.title, *cells, figure.unit)
     console.print(table)
-    freeze = "An evicted request's freeze is its longest gap. "
-    console.print(f"\n{freeze}Shares are of the requests served; KV cache over time.", style="dim")
+    freeze = "The freeze of a preempted request is its longest gap. "
+    console.print(
+        f"\n{freeze}Shares are of the requests served; KV cache is the mean over time.", style="dim"
+    )
 
 
-def show_sweep(console: Console, name: str, rows: Sequence[Row]) -> None:
+def show_sweep(console: Console, name: str, rows: Sequence[RunGroup]) -> None:
     """Print a line for each value, then bars; of several seeds the median, and some spread."""
     several = len(rows[0].runs) > 1
     table = Table(box=None, pad_edge=False)
@@ -120,11 +108,11 @@ def show_sweep(console: Console, name: str, rows: Sequence[Row]) -> None:
     _bars(console, rows)
 
 
-def _bars(console: Console, rows: Sequence[Row]) -> None:
+def _bars(console: Console, rows: Sequence[RunGroup]) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("", justify="right")
     table.add_column("throughput, tokens/s", min_width=_BAR + 8)
-    table.add_column("freeze of the evicted, p95, s", min_width=_BAR + 8)
+    table.add_column("freeze of the preempted, p95, s", min_width=_BAR + 8)
     drawn = {}
     for name in ("throughput_tokens_per_s", "freeze_p95_s"):
         values = [median(row.values(name) or [0.0]) for row in rows]
@@ -145,7 +133,7 @@ def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]
     for stream in load.streams:
         found = [requests[stream.id] for requests in by_id]
         evicted = sum(request.evictions > 0 for request in found)
-        word = "" if not evicted else " evicted" if evicted == len(found) else f" evicted in {evicted}"
+        word = "" if not evicted else " preempted" if evicted == len(found) else f" preempted in {evicted}"
         table.add_row(
             f"{stream.id}{word}",
             _between([request.ttft_s for request in found], 2),
@@ -159,8 +147,8 @@ def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]
     evictions = sorted(run.evictions for run in runs)
     count = f"{evictions[0]}" if evictions[0] == evictions[-1] else f"{evictions[0]} to {evictions[-1]}"
     console.print(
-        f"\n{count} evictions; {_between([run.duration_s for run in runs], 1)} in all, recorded {load.wall_s:.1f} s. "
-        "The recording may be of other flags than were simulated.",
+        f"\n{count} preemptions; {_between([run.duration_s for run in runs], 1)} in all, recorded {load.wall_s:.1f} s. "
+        "The recording may have been made with other flags than the simulated ones.",
         style="dim",
     )
 
@@ -174,7 +162,7 @@ def _between(values: Sequence[float | None], digits: int) -> str:
     return f"{middle} s" if least == most else f"{middle} s ({least} to {most})"
 
 
-def document(rows: Sequence[Row]) -> list[dict[str, object]]:
+def document(rows: Sequence[RunGroup]) -> list[dict[str, object]]:
     """Return every run's figures for a script."""
     return [
         {

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from midstream.cli.common.errors import CliError, unwritten
-from midstream.cli.common.listening import is_loopback
+from midstream.cli.common.listening import ListenOptions, warn_if_public
+from midstream.cli.common.option_groups import with_option_groups
 from midstream.cli.common.plain_help import choices
 from midstream.cli.dashboard.page import Page
 from midstream.monitoring.alerts import Naming
@@ -17,54 +18,54 @@ from midstream.monitoring.dashboards import DASHBOARDS
 from midstream.monitoring.dashboards.render import as_json
 
 
+@with_option_groups
 def dashboard(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help=f"{', '.join(DASHBOARDS)}. Without any: all, with --output FOLDER.",
+            help=f"{', '.join(DASHBOARDS)}. [all, with --output FOLDER]",
             show_default=False,
         ),
     ] = None,
     *,
     naming: Annotated[
         Naming,
-        typer.Option(metavar=choices(Naming), help="How the server writes OTel's names."),
+        typer.Option(metavar=choices(Naming), help="How the server translates OpenTelemetry names."),
     ] = Naming.PROMETHEUS,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Write NAME.json files there.", show_default=False
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Folder for the files NAME.json; it is made if it does not exist.",
+            show_default=False,
         ),
     ] = None,
     serve: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Show the overview from this Prometheus, without a Grafana.",
+            help="Show one dashboard with data from this Prometheus, without Grafana; --host and --port go with it.",
             show_default=False,
         ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="--serve: address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="--serve: port; 0 takes a free one.")
-    ] = 0,
+    listen: ListenOptions,
 ) -> None:
-    """Render Grafana dashboards: overview, streams (models and servers), engine, capacity.
+    """Render Grafana dashboards (overview, streams, engine, capacity), or show one without Grafana.
 
     \u0008
-    midstream dashboard overview > overview.json       one, to import
-    midstream dashboard -o grafana/dashboards           all, to provision
-    midstream dashboard --serve http://localhost:9090   look at it without a Grafana
+    midstream dashboard overview > overview.json       one, to import into Grafana
+    midstream dashboard -o grafana/dashboards           all, for provisioning
+    midstream dashboard --serve http://localhost:9090   the overview as a web page, until Ctrl-C
     """
     chosen = tuple(names or DASHBOARDS)
     unknown = [name for name in chosen if name not in DASHBOARDS]
     if unknown:
         raise CliError(f"there is no dashboard {unknown[0]}; there are {', '.join(DASHBOARDS)}")
     if serve is not None:
-        _serve(serve, host, port, chosen[0], naming)
+        _serve(serve, listen, chosen[0], naming)
     elif output is not None:
         _write(output, chosen, naming)
     elif len(chosen) == 1:
@@ -81,7 +82,9 @@ def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
         for name in names:
             (folder / f"{name}.json").write_text(as_json(DASHBOARDS[name](naming)), encoding="utf-8")
     except (FileExistsError, NotADirectoryError) as error:
-        raise CliError(f"{folder} is no folder, and the dashboards need one; name another") from error
+        raise CliError(
+            f"{folder} is not a folder, and dashboards are written into one; name another"
+        ) from error
     except OSError as error:
         raise unwritten(folder, error) from error
     files = ", ".join(f"{name}.json" for name in names)
@@ -91,22 +94,19 @@ def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
     )
 
 
-def _serve(url: str, host: str, port: int, name: str, naming: Naming) -> None:
+def _serve(url: str, listen: ListenOptions, name: str, naming: Naming) -> None:
     try:
-        page = Page((host, port), url, DASHBOARDS[name](naming))
+        page = Page((listen.host, listen.port), url, DASHBOARDS[name](naming))
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--serve") from error
     except OSError as error:
         raise CliError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port"
+            f"cannot listen on {listen.host} port {listen.port}: {error.strerror}; choose another with --port"
         ) from error
-    if not is_loopback(host):
-        sys.stderr.write(
-            f"midstream: warning: whoever can reach this machine on {host} can see this dashboard\n"
-        )
+    warn_if_public(listen.host, "see this dashboard")
     with page:
         sys.stdout.write(
-            f"Showing {name} from {page.prometheus}, until Ctrl-C:\n\nhttp://{host}:{page.server_port}/\n"
+            f"Showing {name} from {page.prometheus}, until Ctrl-C:\n\nhttp://{listen.host}:{page.server_port}/\n"
         )
         sys.stdout.flush()
         trouble = page.trouble()

@@ -1,4 +1,4 @@
-"""`midstream export`: the streams of a journal, for whatever reads CSV, JSON Lines or Parquet."""
+"""`midstream export`: the streams of a journal as CSV, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from typing import IO, Annotated, Any
 import typer
 
 from midstream.cli.common.errors import CliError, spare_databases, unwritten
-from midstream.cli.common.journal_options import (
-    JournalOption,
-    SinceOption,
-    UntilOption,
-    WhereOption,
-    chosen_records,
-)
+from midstream.cli.common.interrupts import exiting_at_once
+from midstream.cli.common.journal_options import StreamOptions
+from midstream.cli.common.option_groups import with_option_groups
 from midstream.cli.common.plain_help import choices
 from midstream.cli.common.selection import empty
-from midstream.cli.export.formats import TEXT_FORMATS, Format, write_parquet
+from midstream.cli.export.formats import TEXT_FORMATS, ExportFormat, write_parquet
 from midstream.stream.model import StreamRecord
 
-_ENDINGS = {".csv": Format.CSV, ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".parquet": Format.PARQUET}
+_ENDINGS = {
+    ".csv": ExportFormat.CSV,
+    ".jsonl": ExportFormat.JSONL,
+    ".ndjson": ExportFormat.JSONL,
+    ".parquet": ExportFormat.PARQUET,
+}
 _OTHERS = {".xlsx", ".xls", ".ods", ".json", ".feather", ".arrow", ".avro", ".db", ".sqlite", ".html"}
-"""Endings that promise something that is not written here; whatever else a file is called, it is CSV."""
+"""Endings of formats that are not written; a file with any other ending is CSV."""
 
 
+@with_option_groups
 def export(
     *,
-    journal: JournalOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    where: WhereOption = None,
+    streams: StreamOptions,
     format_: Annotated[
-        Format | None,
+        ExportFormat | None,
         typer.Option(
             "--format",
-            metavar=choices(Format),
-            help="By default what the file's ending says, else csv.",
+            metavar=choices(ExportFormat),
+            help="[by the ending of the file, otherwise csv]",
             show_default=False,
         ),
     ] = None,
@@ -52,14 +51,14 @@ def export(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write there instead of standard output.",
+            help="File to write. [standard output]",
             show_default=False,
         ),
     ] = None,
 ) -> None:
     """Export the streams of a journal, one row each: CSV, JSON Lines or Parquet.
 
-    In CSV text stands in quotes, and what is not known is empty; lists are JSON. Parquet goes into a file and needs
+    In CSV, text is in quotes, unknown values are empty, and lists are JSON. Parquet needs a file (-o) and
     pip install 'midstream[parquet]'.
 
     The journal is what `monitor(journal=FILE)` or MIDSTREAM_JOURNAL writes.
@@ -70,21 +69,13 @@ def export(
     midstream export --journal streams.db -o streams.parquet     for pandas, DuckDB, Polars
     midstream export --journal streams.db --where model=demo --format jsonl | jq .max_gap_s
     """
-    chosen = format_ or (_ENDINGS.get(output.suffix.lower()) if output is not None else None) or Format.CSV
-    if output is None and chosen is Format.PARQUET:
-        raise typer.BadParameter("parquet goes into a file; give -o FILE.", param_hint="--format")
-    if output is not None:
-        spare_databases(output)
-        if format_ is None and output.suffix.lower() in _OTHERS:
-            known = ", ".join(_ENDINGS)
-            raise typer.BadParameter(
-                f"{output.suffix} is none of {known}; end it so, or say --format.", param_hint="--output"
-            )
-    if chosen is Format.PARQUET:
-        import pyarrow as pa  # noqa: F401, PLC0415 - before the work, not after it
-    records = chosen_records(journal, since, until, where)
+    chosen = _format(format_, output)
+    if chosen is ExportFormat.PARQUET:
+        with exiting_at_once():
+            import pyarrow as pa  # noqa: F401, PLC0415 - before the work, not after it
+    records = streams.records()
     if not records:
-        raise CliError(empty(journal, filtered=bool(since or until or where)))
+        raise CliError(empty(streams.journal, filtered=streams.filtered))
     if output is None:
         _print(records, chosen)
         return
@@ -94,7 +85,23 @@ def export(
     sys.stderr.write(f"midstream: {rows} in {output}\n")
 
 
-def _print(records: Sequence[StreamRecord], chosen: Format) -> None:
+def _format(asked: ExportFormat | None, output: Path | None) -> ExportFormat:
+    """Return the format to write. Raises BadParameter or CliError for one that does not fit the file."""
+    ending = "" if output is None else output.suffix.lower()
+    chosen = asked or _ENDINGS.get(ending) or ExportFormat.CSV
+    if output is None and chosen is ExportFormat.PARQUET:
+        raise typer.BadParameter("parquet goes into a file; give -o FILE.", param_hint="--format")
+    if output is not None:
+        spare_databases(output)
+    if asked is None and ending in _OTHERS:
+        known = ", ".join(_ENDINGS)
+        raise typer.BadParameter(
+            f"{ending} is none of {known}; end it so, or say --format.", param_hint="--output"
+        )
+    return chosen
+
+
+def _print(records: Sequence[StreamRecord], chosen: ExportFormat) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as in a file: nothing may be lost, wherever it is printed
     try:
@@ -107,17 +114,17 @@ def _print(records: Sequence[StreamRecord], chosen: Format) -> None:
         raise CliError(f"standard output cannot be written: {error.strerror}") from error
 
 
-def _write(records: Sequence[StreamRecord], chosen: Format, file: IO[Any]) -> None:
-    if chosen is Format.PARQUET:
+def _write(records: Sequence[StreamRecord], chosen: ExportFormat, file: IO[Any]) -> None:
+    if chosen is ExportFormat.PARQUET:
         write_parquet(records, file)
     else:
         TEXT_FORMATS[chosen](records, file)
 
 
 @contextmanager
-def _replacing(output: Path, chosen: Format) -> Iterator[IO[Any]]:
-    """A file beside the one that is meant, which takes its place once it is whole."""
-    text: dict[str, Any] = {} if chosen is Format.PARQUET else {"encoding": "utf-8", "newline": ""}
+def _replacing(output: Path, chosen: ExportFormat) -> Iterator[IO[Any]]:
+    """Give a temporary file beside the output, which replaces it once it is complete."""
+    text: dict[str, Any] = {} if chosen is ExportFormat.PARQUET else {"encoding": "utf-8", "newline": ""}
     mode = "w" if text else "wb"
     try:
         meant = output.resolve()

@@ -14,7 +14,7 @@ COLUMNS: Final = tuple(field.name for field in fields(StreamRecord))
 """The record's fields, in its own order: the columns of every format."""
 
 
-class Format(str, Enum):
+class ExportFormat(str, Enum):
     """What `--format` takes."""
 
     CSV = "csv"
@@ -105,7 +105,7 @@ def _parquet_schema(pa: Any) -> Any:
     )
 
 
-TEXT_FORMATS: Final[Mapping[Format, Callable[[Iterable[StreamRecord], IO[str]], None]]] = {
-    Format.CSV: write_csv,
-    Format.JSONL: write_jsonl,
+TEXT_FORMATS: Final[Mapping[ExportFormat, Callable[[Iterable[StreamRecord], IO[str]], None]]] = {
+    ExportFormat.CSV: write_csv,
+    ExportFormat.JSONL: write_jsonl,
 }

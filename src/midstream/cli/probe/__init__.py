@@ -1,4 +1,4 @@
-"""`midstream probe`: streams a few answers from a real server and says what it saw."""
+"""`midstream probe`: streams a few answers from a real server and reports what was measured."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import math
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from midstream._support.interrupts import INTERRUPTED
 from midstream.cli.common.errors import CliError
+from midstream.cli.common.option_groups import with_option_groups
 from midstream.cli.common.plain_help import choices
 from midstream.cli.probe.progress import live
 from midstream.cli.probe.table import show
@@ -24,33 +26,46 @@ from midstream.probe.plan import PROMPT
 KEY = "OPENAI_API_KEY"
 
 
-def probe(
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="Where the server is; /v1 and http:// may be left out.")
-    ],
-    *,
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is requested, and how often."""
+
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Model to ask. Without it: the server's.", show_default=False),
-    ] = None,
+        typer.Option(metavar="NAME", help="Model to request. [the server's first]", show_default=False),
+    ] = None
     count: Annotated[
-        int, typer.Option("--count", "-n", metavar="N", min=1, help="How many answers to stream.")
-    ] = 4,
-    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="How many of them at a time.")] = 4,
+        int, typer.Option("--count", "-n", metavar="N", min=1, help="Number of answers to stream.")
+    ] = 4
+    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="How many of them at a time.")] = 4
     prompt: Annotated[
         str,
-        typer.Option(metavar="TEXT", help="What to ask. Without it: for a long story.", show_default=False),
-    ] = PROMPT,
-    max_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Longest answer to ask for, in tokens.")
-    ] = 256,
-    api: Annotated[Api, typer.Option(metavar=choices(Api), help="Which API to ask.")] = Api.CHAT,
+        typer.Option(metavar="TEXT", help="Prompt of each request. [for a long story]", show_default=False),
+    ] = PROMPT
+    max_tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Token limit of each request.")] = 256
+    api: Annotated[Api, typer.Option(metavar=choices(Api), help="API to use.")] = Api.CHAT
+
+
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """What counts as a freeze, and when a stream is given up."""
+
     freeze_after: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Silence from which a stream counts as frozen.")
-    ] = 5.0,
+        float, typer.Option(metavar="SECONDS", help="A gap of at least this length is a freeze.")
+    ] = 5.0
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Silence after which a stream is given up.")
-    ] = 120.0,
+        float, typer.Option(metavar="SECONDS", help="Give a stream up after this time without output.")
+    ] = 120.0
+
+
+@with_option_groups
+def probe(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of the server; /v1 and http:// may be left out.")
+    ],
+    *,
+    load: LoadOptions,
+    limits: LimitOptions,
     fail_on_freeze: Annotated[
         bool, typer.Option("--fail-on-freeze", help="Exit with 1 if a stream froze.")
     ] = False,
@@ -58,40 +73,23 @@ def probe(
         bool, typer.Option("--json", help="Print one JSON document instead of a table.")
     ] = False,
 ) -> int:
-    """Stream a few answers from any OpenAI-compatible server, and say what was seen.
+    """Stream a few answers from any OpenAI-compatible server, and report gaps, freezes and failures.
 
-    The key is read from OPENAI_API_KEY. Silence is only counted between two pieces of an answer. Exit status:
-    0 if every answer was complete, 1 if not.
+    The key is read from OPENAI_API_KEY. A gap is the time between two pieces of one answer; the time to the first
+    piece is shown apart. Exit status: 0 if every answer was complete, 1 if not.
 
-    `midstream serve --port 8000` is a server to try it on.
+    `midstream serve --port 8000` runs a server to try it on.
 
     \u0008
     midstream probe localhost:8000                   four answers, all at once
     midstream probe localhost:8000 -n 16 --json      sixteen, for a script
     """
-    plan = Plan(
-        base_urls=_base_urls(url),
-        key=_key(),
-        model=model or None,
-        count=count,
-        concurrency=concurrency,
-        prompt=prompt,
-        max_tokens=max_tokens,
-        api=api,
-        freeze_after_s=_seconds(freeze_after, "--freeze-after"),
-        timeout_s=_seconds(timeout, "--timeout"),
-    )
+    plan = _plan(url, load, limits)
     try:
         probed = Probe(plan, asyncio.run(find_server(plan)))
     except ProbeError as error:
         raise CliError(str(error)) from error
-    watched = sys.stdout.isatty() and sys.stderr.isatty() and not as_json
-    interrupted = False
-    try:
-        with live(probed) if watched else nullcontext():
-            asyncio.run(probed.run())
-    except KeyboardInterrupt:
-        interrupted = True
+    interrupted = _run(probed, watched=sys.stdout.isatty() and sys.stderr.isatty() and not as_json)
     seen = probed.seen()
     sentence = None if interrupted else _nothing_began(seen)
     if sentence is not None:
@@ -105,9 +103,35 @@ def probe(
         console = Console(highlight=False, markup=False, emoji=False, width=width)
         show(console, probed, seen, interrupted=interrupted)
     if interrupted:
-        return 130
+        return INTERRUPTED
     froze = fail_on_freeze and any(each.record is not None and each.record.freezes for each in seen)
     return 0 if all(each.completed for each in seen) and not froze else 1
+
+
+def _plan(url: str, load: LoadOptions, limits: LimitOptions) -> Plan:
+    """Return what the options ask for. Raises BadParameter or CliError."""
+    return Plan(
+        base_urls=_base_urls(url),
+        key=_key(),
+        model=load.model or None,
+        count=load.count,
+        concurrency=load.concurrency,
+        prompt=load.prompt,
+        max_tokens=load.max_tokens,
+        api=load.api,
+        freeze_after_s=_seconds(limits.freeze_after, "--freeze-after"),
+        timeout_s=_seconds(limits.timeout, "--timeout"),
+    )
+
+
+def _run(probed: Probe, *, watched: bool) -> bool:
+    """Stream the answers; return whether Ctrl-C ended that."""
+    try:
+        with live(probed) if watched else nullcontext():
+            asyncio.run(probed.run())
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _base_urls(url: str) -> tuple[str, ...]:
@@ -120,7 +144,7 @@ def _base_urls(url: str) -> tuple[str, ...]:
 def _key() -> str | None:
     key = os.environ.get(KEY, "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise CliError(f"{KEY} holds characters that no key has; set it again")
+        raise CliError(f"{KEY} holds characters that a key cannot have; set it again")
     return key or None
 
 

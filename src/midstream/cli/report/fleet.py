@@ -30,33 +30,31 @@ def refuse_with_prometheus(given: Sequence[str]) -> None:
 
 def report_fleet(
     source: PrometheusSource,
-    since: str | None,
-    until: str | None,
-    where: Sequence[str] | None,
+    chosen: tuple[str | None, str | None, Sequence[str] | None],
     *,
     bys: Sequence[str] | None,
     top: int,
     freeze_after_s: float,
     as_json: bool,
 ) -> None:
-    """Ask once for each thing that streams are to be told apart by, and print what came."""
+    """Query the API once for each field to group by, and print the result; `chosen` is --since, --until, --where."""
     if not (math.isfinite(freeze_after_s) and freeze_after_s > 0):
         raise typer.BadParameter(
             f"{freeze_after_s} is not a positive number of seconds.", param_hint="--freeze-after"
         )
-    chosen = list(dict.fromkeys(bys or ["model"]))
-    labels = {by: LABELS.get(by, by) for by in chosen}
+    by_fields = list(dict.fromkeys(bys or ["model"]))
+    labels = {by: LABELS.get(by, by) for by in by_fields}
     with source:
         fleets = {}
         for by, label in labels.items():
-            fleet = fleet_of(source, since, until, where, by=(label,), freeze_after_s=freeze_after_s)
+            fleet = fleet_of(source, *chosen, by=(label,), freeze_after_s=freeze_after_s)
             if by not in LABELS and not any(each.labels.get(label) for each in fleet.summaries):
                 raise CliError(
                     f"no stream in {source.url} has a label {clean(by)!r} in this time; --by takes "
                     f"{', '.join(LABELS)} or a label of its metrics"
                 )
             fleets[by] = fleet
-    words = fleet_in_words(fleets[chosen[0]], freeze_after_s)
+    words = fleet_in_words(fleets[by_fields[0]], freeze_after_s)
     if as_json:
         json.dump(
             fleet_document(fleets, labels, freeze_after_s, words), sys.stdout, indent=2, allow_nan=False

@@ -1,4 +1,4 @@
-"""`midstream watch`: a server's own numbers, read beside the client, and freezes matched with its evictions."""
+"""`midstream watch`: a server's own metrics over time, and freezes matched with its preemptions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,86 +18,93 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from midstream._support.interrupts import INTERRUPTED
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.http_options import SERVER_TOKEN, HeaderOption, headers_of
 from midstream.cli.common.journal_options import JournalOption, WhereOption
+from midstream.cli.common.option_groups import with_option_groups
 from midstream.cli.watch.json_lines import document
 from midstream.cli.watch.lines import Lines
-from midstream.cli.watch.run import Event, Run
+from midstream.cli.watch.run import Event, Read, Run
 from midstream.sources.scrape import Scraper
 from midstream.sources.select import JOURNAL, SelectionError, condition, journal_path
 from midstream.sources.server import ENGINES
 from midstream.sources.tail import Tail
 
 
-def watch(
-    *,
+@dataclass(frozen=True, slots=True)
+class WatchedServerOptions:
+    """Which server, and how it is read."""
+
     server: Annotated[
-        str, typer.Option(metavar="URL", help="The server; /metrics, /v1 and http:// may be left out.")
-    ],
-    journal: JournalOption = None,
-    where: WhereOption = None,
-    interval: Annotated[float, typer.Option(metavar="SECONDS", help="How often the server is asked.")] = 2.0,
-    for_: Annotated[
-        float | None,
-        typer.Option("--for", metavar="SECONDS", help="End after so long.", show_default=False),
-    ] = None,
+        str,
+        typer.Option(metavar="URL", help="Address of the server; /metrics, /v1 and http:// may be left out."),
+    ]
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"If the page does not tell: {', '.join(ENGINES)}.",
+            help=f"Needed only where /metrics does not show it: {', '.join(ENGINES)}.",
             show_default=False,
         ),
-    ] = None,
-    header: HeaderOption = None,
+    ] = None
+    header: HeaderOption = None
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long the server may take to answer.")
-    ] = 5.0,
-    once: Annotated[bool, typer.Option("--once", help="Read it once, print it and exit.")] = False,
+        float, typer.Option(metavar="SECONDS", help="Time that the server has for an answer.")
+    ] = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DurationOptions:
+    """How often the server is read, and for how long."""
+
+    interval: Annotated[float, typer.Option(metavar="SECONDS", help="Time between two readings.")] = 2.0
+    for_: Annotated[
+        float | None,
+        typer.Option("--for", metavar="SECONDS", help="End after this time.", show_default=False),
+    ] = None
+    once: Annotated[bool, typer.Option("--once", help="Read once, print it and exit.")] = False
+
+
+@with_option_groups
+def watch(
+    *,
+    server: WatchedServerOptions,
+    journal: JournalOption = None,
+    where: WhereOption = None,
+    duration: DurationOptions,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON document for each reading and each freeze.")
     ] = False,
 ) -> int | None:
-    """Watch a server by its own /metrics: what runs and waits, how full its memory is, and what it evicts.
+    """Watch a server's /metrics: requests that run and wait, KV cache in use, and preemptions.
 
-    Knows vLLM, SGLang, TGI, TensorRT-LLM and llama.cpp. A number that cannot be read is `?`, with the reason
-    below, and never 0. With a journal, each freeze is set beside the evictions of its time; one that is not there
-    yet is waited for.
+    vLLM, SGLang, TGI, TensorRT-LLM and llama.cpp are supported. A number that cannot be read is `?`, with the reason
+    below, and never 0. With a journal, each freeze is shown with the preemptions at its time; a journal that is not
+    there yet is waited for.
 
     A key for the server is read from MIDSTREAM_SERVER_TOKEN. Exit status: 1 if the first reading fails; later
     ones are shown as unknown until the server is back.
 
-    `midstream serve --port 8000` is a server to try it on.
+    `midstream serve --port 8000` runs a server to try it on.
 
     \u0008
     midstream watch --server localhost:8000                        every 2 s, until Ctrl-C
     midstream watch --server localhost:8000 --journal streams.db   with the freezes of its clients
     midstream watch --server localhost:8000 --once --json          one reading, for a script
     """
-    every = _seconds(interval, "--interval")
-    if engine is not None and engine not in ENGINES:
-        raise typer.BadParameter(f"{engine} is not one of {', '.join(ENGINES)}.", param_hint="--engine")
-    try:
-        scraper = Scraper(
-            server,
-            engine=engine,
-            headers=headers_of(header, SERVER_TOKEN),
-            timeout_s=_seconds(timeout, "--timeout"),
-        )
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}.", param_hint="--server") from error
-    seconds = None if for_ is None else _seconds(for_, "--for")
+    every = _seconds(duration.interval, "--interval")
+    seconds = None if duration.for_ is None else _seconds(duration.for_, "--for")
     console = Console(highlight=False, markup=False, emoji=False)
-    lively = console.is_terminal and not console.is_dumb_terminal and not (as_json or once)
-    with scraper:
-        run = Run(scraper, None if once else _tail(journal, where))
+    lively = console.is_terminal and not console.is_dumb_terminal and not (as_json or duration.once)
+    with _scraper(server) as scraper:
+        run = Run(scraper, None if duration.once else _tail(journal, where))
         if as_json:
             run.say = partial(_say_json, url=scraper.url)
         elif not lively:
             run.say = Lines(scraper.url)
-        run.first()
-        if once:
+        _warn_of_engine(server.engine, run.first())
+        if duration.once:
             return None
         interrupted = False
         try:
@@ -106,9 +114,35 @@ def watch(
             interrupted = True
         if lively:
             console.print(run.shown.frame())
-        for said in run.finish():
-            (sys.stderr if as_json else sys.stdout).write(f"{said}\n")
-        return 130 if interrupted else None
+        for sentence in run.finish():
+            (sys.stderr if as_json else sys.stdout).write(f"{sentence}\n")
+        return INTERRUPTED if interrupted else None
+
+
+def _scraper(options: WatchedServerOptions) -> Scraper:
+    """Return what reads the server. Raises BadParameter or CliError."""
+    if options.engine is not None and options.engine not in ENGINES:
+        raise typer.BadParameter(
+            f"{options.engine} is not one of {', '.join(ENGINES)}.", param_hint="--engine"
+        )
+    try:
+        return Scraper(
+            options.server,
+            engine=options.engine,
+            headers=headers_of(options.header, SERVER_TOKEN),
+            timeout_s=_seconds(options.timeout, "--timeout"),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--server") from error
+
+
+def _warn_of_engine(asked: str | None, read: Read) -> None:
+    """Print a note if the server's page shows another engine than the one in --engine, which then has no effect."""
+    found = read.scraped.view.engine
+    if asked is not None and found != asked:
+        sys.stderr.write(
+            f"midstream: --engine {asked} has no effect: the server's page shows the engine, which is {found}\n"
+        )
 
 
 def _keep_on(run: Run, every: float, seconds: float | None) -> None:

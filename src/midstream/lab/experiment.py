@@ -1,22 +1,23 @@
-"""Plays every run that `midstream simulate` was asked for: each value of a sweep, with each seed."""
+"""A simulation as it is asked for: an engine with flags, calls, and optionally one setting to sweep over. Pure.
+
+experiment = Experiment("vllm", {"max_num_seqs": 16}, PROFILES["l4"], calls, seeds=range(3))
+experiment.check()
+for group in experiment.run():
+    print(group.label, group.values("freeze_p95_s"))
+"""
 
 from __future__ import annotations
 
-import sys
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import get_args, get_type_hints
 
-from rich.console import Console
-from rich.progress import Progress
-
-from midstream.cli.common.engine_options import type_of_flag
-from midstream.cli.common.lab_options import Sweep
-from midstream.cli.common.simulation_show import Row
 from midstream.lab.admission import ENGINES, engine
 from midstream.lab.hardware import HardwareProfile
 from midstream.lab.observed import ObservedLoad
 from midstream.lab.prediction import workload_of
-from midstream.lab.results import RunResult
+from midstream.lab.results import RunResult, figures
 from midstream.lab.simulator import simulate
 from midstream.lab.workload import Pair, Workload, closed_loop, delayed, open_loop, poisson
 
@@ -25,19 +26,30 @@ _SWEPT_CALLS = ("users", "rate", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
-    """How clients call: in turn (`users`), at random (`rate`), at given times, or as in a recorded load."""
+class Sweep:
+    """A setting, and the values it takes one after the other."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallPattern:
+    """How clients call: a number of users in turn, at random (`rate`), at given times, or as in a recorded load.
+
+    `draw` returns prompt and answer lengths for a seed and a count. Times are seconds; `rate` is calls a second.
+    """
 
     draw: Callable[[int, int], list[Pair]]
     requests: int
-    users: int | None
-    rate: float | None
-    think_s: float
-    times_s: tuple[float, ...]
-    load: ObservedLoad | None
-    jitter_s: float
-    max_tokens: int | None
-    patience_s: float | None
+    users: int | None = None
+    rate: float | None = None
+    think_s: float = 0.0
+    times_s: tuple[float, ...] = ()
+    load: ObservedLoad | None = None
+    jitter_s: float = 0.0
+    max_tokens: int | None = None
+    patience_s: float | None = None
 
     def workload(self, seed: int, changed: Mapping[str, float]) -> Workload:
         """Return the calls of one run, with what is swept changed."""
@@ -63,45 +75,60 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunGroup:
+    """The runs, one a seed, that share a value of what is swept; `label` is empty when nothing is."""
+
+    label: str
+    value: float | None
+    runs: tuple[RunResult, ...]
+
+    def values(self, figure: str) -> list[float]:
+        """Return a figure of each run that has it."""
+        return [value for run in self.runs if (value := figures(run)[figure]) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
     """Everything that decides what is simulated."""
 
     engine: str
     flags: Mapping[str, object]
     hardware: HardwareProfile
-    calls: Calls
-    sweep: Sweep | None
-    seeds: range
-    until_s: float
-    freeze_after_s: float
+    calls: CallPattern
+    sweep: Sweep | None = None
+    seeds: range = range(1)
+    until_s: float = math.inf
+    freeze_after_s: float = 5.0
+
+    @property
+    def runs(self) -> int:
+        """How many runs it takes."""
+        return len(self.seeds) * (1 if self.sweep is None else len(self.sweep.values))
 
     def check(self) -> None:
-        """Raise ValueError for an engine, a flag or a sweep that cannot be."""
+        """Raise ValueError for an engine, a flag or a sweep that is not possible."""
         engine(self.engine, **self.flags)
         if self.sweep is None:
             return
         known = (*_SWEPT_CALLS, *ENGINES[self.engine].flags)
         if self.sweep.name not in known:
             raise ValueError(
-                f"{self.engine} has no {shown(self.sweep.name)}; it has {', '.join(map(shown, known))}"
+                f"{self.engine} has no {typed(self.sweep.name)}; it has {', '.join(map(typed, known))}"
             )
         if self.sweep.name in _SWEPT_CALLS and self.calls.load is not None:
-            raise ValueError(f"{shown(self.sweep.name)} cannot be swept with the calls of a recorded load")
+            raise ValueError(f"{typed(self.sweep.name)} cannot be swept with the calls of a recorded load")
 
-    def play(self) -> list[Row]:
-        """Run it all, with a progress bar if somebody watches."""
+    def run(self, on_run: Callable[[], None] = lambda: None) -> list[RunGroup]:
+        """Run it all, calling `on_run` after each run."""
         values: tuple[float | None, ...] = (None,) if self.sweep is None else self.sweep.values
-        screen = Console(stderr=True)
-        with Progress(console=screen, transient=True, disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task("Simulating", total=len(values) * len(self.seeds))
-            rows = []
-            for value in values:
-                runs = []
-                for seed in self.seeds:
-                    runs.append(self._run(value, seed))
-                    progress.advance(task)
-                rows.append(Row("" if value is None else f"{value:g}", value, tuple(runs)))
-        return rows
+        groups = []
+        for value in values:
+            runs = []
+            for seed in self.seeds:
+                runs.append(self._run(value, seed))
+                on_run()
+            groups.append(RunGroup("" if value is None else f"{value:g}", value, tuple(runs)))
+        return groups
 
     def _run(self, value: float | None, seed: int) -> RunResult:
         flags = dict(self.flags)
@@ -121,6 +148,12 @@ class Job:
         )
 
 
-def shown(name: str) -> str:
-    """Return a setting's name as it is typed."""
+def type_of_flag(engine: str, name: str) -> type:
+    """Return what kind of value a setting of an engine takes."""
+    hint: type = get_type_hints(ENGINES[engine].settings)[name]
+    return next((part for part in get_args(hint) if part is not type(None)), hint)
+
+
+def typed(name: str) -> str:
+    """Return a setting's name as it is typed on a command line."""
     return name.replace("_", "-")
