@@ -22,15 +22,8 @@ CLASS_NAMES_USED_TWICE: set[str] = {
     "Api",
     "Body",
     "Engine",
-    "Failed",
-    "Format",
-    "Job",
-    "Page",
     "Reading",
-    "Row",
     "Sample",
-    "Seen",
-    "Timeline",
     "Watched",
 }
 PRIVATE_IMPORTS: set[tuple[str, str]] = {
@@ -41,13 +34,6 @@ LONG_COMMANDS: set[str] = {
     "midstream.cli.advise.flags.flags",
     "midstream.cli.advise.max_tokens.max_tokens",
     "midstream.cli.compare.compare",
-    "midstream.cli.export.export",
-    "midstream.cli.probe.probe",
-    "midstream.cli.report.report",
-    "midstream.cli.rules.rules",
-    "midstream.cli.serve.serve",
-    "midstream.cli.simulate.simulate",
-    "midstream.cli.watch.watch",
 }
 
 

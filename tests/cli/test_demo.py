@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from midstream.cli import main
-from midstream.cli.demo.live import Timeline
+from midstream.cli.demo.live import AnswerTimeline
 from midstream.cli.demo.story import ANSWERS, first_act
 from support.waiting import until
 
@@ -292,6 +292,6 @@ def test_help_shows_lines_to_copy(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_timeline_tells_a_freeze_by_its_shape(encoding: str, line: str) -> None:
     """One cell a second here; where the terminal knows no such signs, plain ones stand in."""
     page = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    Console(file=page, width=12).print(Timeline((2.0, 10.0), [(6.0, 8.0)], 12.0, ended=False))
+    Console(file=page, width=12).print(AnswerTimeline((2.0, 10.0), [(6.0, 8.0)], 12.0, ended=False))
     page.seek(0)
     assert page.read().rstrip("\n") == line

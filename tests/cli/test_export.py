@@ -231,7 +231,7 @@ def test_pipe_and_device_are_written_to_and_not_replaced(
             "there is no folder no/such; make it, or name another file than no/such/out.csv",
         ),
         (["--journal", "streams.db", "-o", "."], 1, "the file to write has no name; give it one"),
-        (["--journal", "streams.db", "--since", "soon"], 2, "'soon' is no moment"),
+        (["--journal", "streams.db", "--since", "soon"], 2, "'soon' is not a valid time"),
     ],
 )
 @pytest.mark.usefixtures("beside_the_journal")
@@ -303,8 +303,8 @@ def test_nothing_chosen_fails_as_a_report_of_it_does(
     assert main(["report", *chosen]) == 1
 
     assert (out, err) == ("", capsys.readouterr().err)
-    assert "streams in " in err
-    assert " is meant: they began from " in err
+    assert "midstream: no stream in " in err
+    assert " matches: its 2 streams began from " in err
     assert earlier.read_text() == "as it was"
 
 

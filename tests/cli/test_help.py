@@ -138,7 +138,7 @@ def test_arguments_have_their_sentence(
     """Before the options."""
     shown = help_of(["probe"], capsys, monkeypatch)
     assert (
-        "Arguments:\n  URL  Where the server is; /v1 and http:// may be left out.\n\nOptions:\n  --model NAME "
+        "Arguments:\n  URL  Address of the server; /v1 and http:// may be left out.\n\nOptions:\n  --model NAME "
         in shown
     )
 

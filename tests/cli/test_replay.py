@@ -40,9 +40,9 @@ Serving 2 recordings, 20 times as fast as recorded, until Ctrl-C:
 
 {base_url[0]}
 
-name             recorded model  operation       lasts  longest silence
-vllm_chat_plain  tiny            chat            0.8 s          0.055 s
-vllm_404_model   nope            chat, HTTP 404  0.0 s          0.000 s
+name             recorded model  operation       lasts  longest gap
+vllm_chat_plain  tiny            chat            0.8 s      0.055 s
+vllm_404_model   nope            chat, HTTP 404  0.0 s      0.000 s
 
 Try it:
 
@@ -73,6 +73,16 @@ def test_replay_without_paths_serves_what_comes_with_the_library() -> None:
             stream.close()
     assert status == 130
     assert said == "midstream: warning: whoever can reach this machine on 0.0.0.0 can use this server\n"
+
+
+def test_a_client_that_takes_the_first_model_gets_a_stream() -> None:
+    """Recordings of errors come last, whatever their names; `midstream probe` without --model works."""
+    files = [STREAMS / "vllm_404_model.jsonl", STREAMS / "vllm_chat_plain.jsonl"]
+    with running("replay", "--speed", "10", *files) as process:
+        url = read_until(process, r"^http").splitlines()[-1]
+        with OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            assert next(iter(client.models.list())).id == "vllm_chat_plain"
+        end(process)
 
 
 def test_the_overview_names_every_command_and_imports_none() -> None:

@@ -151,7 +151,7 @@ def test_before_may_be_another_journal(keep: Keep, told: Told) -> None:
     [
         (
             ["--where", "model=none"],
-            "none of the 10 streams in {journal} is meant: they began from ",
+            "no stream in {journal} matches: its 10 streams began from ",
         ),
         (
             ["--by", "tema"],
@@ -166,7 +166,7 @@ def test_before_may_be_another_journal(keep: Keep, told: Told) -> None:
             ["--split-at", "2001-01-01"],
             "no stream began before 2001-01-01 00:00:00, where --split-at divides",
         ),
-        (["--split-at", "tomorrow"], "'tomorrow' is no moment"),
+        (["--split-at", "tomorrow"], "'tomorrow' is not a valid time"),
         (["--split-at", "1d", "--before", "x.db"], "--split-at and --before exclude each other"),
         (["--prometheus", "http://localhost:1", "--html", "x.html"], "a page with plots needs a journal"),
         (
@@ -302,3 +302,20 @@ def test_a_page_without_its_extra_says_what_to_install(
         "midstream: this needs an extra that is not installed: pip install 'midstream[report]', or in a clone "
         "'.[report]'\n"
     )
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+@pytest.mark.parametrize("operator", ["=", "!="])
+def test_an_attribute_that_no_stream_has_is_named_with_those_that_exist(
+    command: str, operator: str, keep: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Instead of a sentence about times, or of every stream where it must not have a value."""
+    journal = keep(ten())
+    assert main([command, "--journal", str(journal), "--where", f"foo{operator}bar"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        f"midstream: no stream in {journal} has an attribute 'foo'; there are team\n",
+    )
+    bare = keep([a_record()], "bare.db")
+    assert main([command, "--journal", str(bare), "--where", f"foo{operator}bar"]) == 1
+    assert "has an attribute 'foo'; no stream has any\n" in capsys.readouterr().err

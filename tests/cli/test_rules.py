@@ -294,8 +294,8 @@ def test_the_check_ends_as_its_findings(
 
 RUNBOOK = ("--runbook-url", "https://wiki.example/rb")
 RELATIVE = (
-    "midstream: the alerts link to docs/runbook.md, which opens nowhere; "
-    "say with --runbook-url URL where your copy of docs/runbook.md is\n"
+    "midstream: the alerts link to docs/runbook.md, which is not a working link; "
+    "give the address of your copy of docs/runbook.md with --runbook-url URL\n"
 )
 
 
@@ -313,7 +313,7 @@ RELATIVE = (
         ),
         (
             ("--settings",),
-            "wrote every setting to {0}; change what you like: midstream rules --config {0}\n",
+            "wrote every setting to {0}; change any of them, then: midstream rules --config {0}\n",
         ),
     ],
 )

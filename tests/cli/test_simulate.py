@@ -48,9 +48,9 @@ def test_one_run_is_told_figure_by_figure(capsys: pytest.CaptureFixture[str]) ->
     )
     assert [line.split("  ")[0] for line in lines[2:6]] == [
         "throughput",
-        "evicted",
+        "preempted",
         "prefill redone",
-        "freeze of the evicted, median",
+        "freeze of the preempted, median",
     ]
 
 
@@ -69,7 +69,7 @@ def test_the_same_seed_prints_the_same(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_cap_trades_throughput_for_freezes(capsys: pytest.CaptureFixture[str]) -> None:
-    """With few at a time nobody is evicted; without a cap many are."""
+    """With few at a time none is preempted; without a cap many are."""
     read = document(capsys, *SMALL, "--sweep", "max-num-active-seqs=2,16")
     assert (read["engine"], read["sweep"]) == ("vllm", "max-num-active-seqs")
     results = read["results"]
@@ -112,8 +112,13 @@ def test_a_recorded_load_is_predicted_stream_by_stream(capsys: pytest.CaptureFix
     fit = [argument for name in ("roomy", "cap4_active") for argument in ("--fit", LOADS / f"{name}.jsonl")]
     flags = ["--num-gpu-blocks", "28", "--block-size", "128", "--freeze-after", "2"]
     out = printed(capsys, *fit, "--workload-from", LOADS / "over8.jsonl", *flags)
-    assert [line.split()[0] for line in out.splitlines() if "evicted  " in line][-4:] == ["4", "5", "6", "7"]
-    assert "4 evictions; 21.3 s in all, recorded 22.2 s." in out
+    assert [line.split()[0] for line in out.splitlines() if "preempted  " in line][-4:] == [
+        "4",
+        "5",
+        "6",
+        "7",
+    ]
+    assert "4 preemptions; 21.3 s in all, recorded 22.2 s." in out
 
 
 def test_every_engine_can_be_simulated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,13 +224,13 @@ def test_nothing_heavy_is_imported_without_a_plot() -> None:
 
 
 def test_a_recorded_load_can_be_shifted_at_random(capsys: pytest.CaptureFixture[str]) -> None:
-    """Over several seeds each figure shows its range, and who was evicted in how many of them."""
+    """Over several seeds each figure shows its range, and which streams were preempted in how many."""
     loads = RECORDINGS / "load"
     arguments = ("--hardware", "vllm-cpu", "--workload-from", loads / "over8.jsonl", "--num-gpu-blocks", "28")
     out = printed(capsys, *arguments, "--block-size", "128", "--jitter", "0.015", "--seeds", "8")
-    assert re.search(r"^ +7 evicted .* 8\.\d\d s \(8\.\d\d to 8\.\d\d\) +8\.11 s ", out, re.MULTILINE)
+    assert re.search(r"^ +7 preempted .* 8\.\d\d s \(8\.\d\d to 8\.\d\d\) +8\.11 s ", out, re.MULTILINE)
     assert re.search(
-        r"^4( to 5)? evictions; 21\.\d s( \(.*\))? in all, recorded 22\.2 s\.", out, re.MULTILINE
+        r"^4( to 5)? preemptions; 21\.\d s( \(.*\))? in all, recorded 22\.2 s\.", out, re.MULTILINE
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from midstream.cli import main
-from midstream.cli.dashboard.page import Page
+from midstream.cli.dashboard.page import DashboardPage
 from midstream.monitoring.alerts import Naming, Tuning, build, tuning_of
 from midstream.monitoring.dashboards import DASHBOARDS
 from midstream.monitoring.dashboards.fill import filled
@@ -207,7 +207,7 @@ def has_data(server: Prometheus, expr: str) -> bool:
 @contextmanager
 def shown(prometheus: str) -> Iterator[str]:
     """Serve the overview as `midstream dashboard --serve` does."""
-    page = Page(("127.0.0.1", 0), prometheus, DASHBOARDS["overview"](Naming.PROMETHEUS))
+    page = DashboardPage(("127.0.0.1", 0), prometheus, DASHBOARDS["overview"](Naming.PROMETHEUS))
     threading.Thread(target=page.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{page.server_port}"

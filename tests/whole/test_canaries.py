@@ -40,7 +40,7 @@ from midstream import Outcome
 from midstream._support import internal_errors
 from midstream.cli import COMMANDS as EVERY_COMMAND
 from midstream.cli import main
-from midstream.cli.dashboard.page import Page
+from midstream.cli.dashboard.page import DashboardPage
 from midstream.integrations.generic.object_proxy import ObjectProxy
 from midstream.integrations.patching import Patches
 from midstream.journal import Journal, flush
@@ -846,7 +846,7 @@ def test_no_login_is_in_what_the_dashboard_says(
     """Neither on the console nor on the page, which shows what is wrong with the Prometheus behind it."""
     said: list[str] = []
 
-    def ask_once(page: Page, *_: Any) -> None:
+    def ask_once(page: DashboardPage, *_: Any) -> None:
         said.append(page.prometheus)
         with pytest.raises(UnreachableError) as caught:
             page.ask(0, 0, 0.0, 60.0)

@@ -198,7 +198,7 @@ def test_files_that_were_written_are_named_with_what_to_do_with_them(
     file = folder / "engine.json"
     assert main(["dashboard", "-o", str(file)]) == 1
     assert capsys.readouterr().err == (
-        f"midstream: {file} is no folder, and the dashboards need one; name another\n"
+        f"midstream: {file} is not a folder, and dashboards are written into one; name another\n"
     )
 
 

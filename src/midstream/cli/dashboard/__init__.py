@@ -12,7 +12,7 @@ from midstream.cli.common.errors import CliError, unwritten
 from midstream.cli.common.listening import ListenOptions, warn_if_public
 from midstream.cli.common.option_groups import with_option_groups
 from midstream.cli.common.plain_help import choices
-from midstream.cli.dashboard.page import Page
+from midstream.cli.dashboard.page import DashboardPage
 from midstream.monitoring.alerts import Naming
 from midstream.monitoring.dashboards import DASHBOARDS
 from midstream.monitoring.dashboards.render import as_json
@@ -96,7 +96,7 @@ def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
 
 def _serve(url: str, listen: ListenOptions, name: str, naming: Naming) -> None:
     try:
-        page = Page((listen.host, listen.port), url, DASHBOARDS[name](naming))
+        page = DashboardPage((listen.host, listen.port), url, DASHBOARDS[name](naming))
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--serve") from error
     except OSError as error:

@@ -20,7 +20,7 @@ PATIENCE_S = 5.0
 POINTS = 180
 
 
-class Page(ThreadingHTTPServer):
+class DashboardPage(ThreadingHTTPServer):
     """Serves one page, and passes the queries of its panels on to a Prometheus: those, and no others.
 
     Raises ValueError if `url` is none, and OSError if the address to listen on cannot be had.
@@ -87,7 +87,7 @@ def described(dashboard: Dashboard) -> dict[str, Any]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Page
+    server: DashboardPage
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)

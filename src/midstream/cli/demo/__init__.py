@@ -18,7 +18,7 @@ from rich.console import Console
 from midstream.cli.common.errors import CliError
 from midstream.cli.demo.crowd import Load, Members, crowd
 from midstream.cli.demo.live import latest, live
-from midstream.cli.demo.report import Seen, show_advice, show_both, show_records
+from midstream.cli.demo.report import ActResult, show_advice, show_both, show_records
 from midstream.cli.demo.story import ANSWERS, FREEZE_AFTER_S, PROMPT_TOKENS, Act, first_act
 from midstream.journal import JournalError, read
 from midstream.lab.apart import serve_apart
@@ -103,7 +103,7 @@ def _kept(journal: Path) -> Path:
     return path
 
 
-def _say_kept(journal: Path, after: Seen) -> None:
+def _say_kept(journal: Path, after: ActResult) -> None:
     """Say what is in the journal now, and what can be done with it. Raises CliError if it is not there."""
     began = min(record.started_at for record in after.load.records)
     try:
@@ -143,7 +143,7 @@ def _introduce(console: Console, act: Act) -> None:
     )
 
 
-def _play(act: Act, members: Members, console: Console, journal: Path | None) -> Seen:
+def _play(act: Act, members: Members, console: Console, journal: Path | None) -> ActResult:
     """Run the load and show it on standard error: live on a terminal, otherwise a line for each event."""
     watched = sys.stderr.isatty() and not console.is_dumb_terminal
     news = latest()
@@ -158,7 +158,7 @@ def _play(act: Act, members: Members, console: Console, journal: Path | None) ->
         raise CliError(f"the demo's own server failed ({error}); run it again") from error
     if view.pool_tokens.value is None:
         raise CliError(f"the demo's own server does not say how much its cache holds: {view.pool_tokens.why}")
-    return Seen(load, view.evictions, round(view.pool_tokens.value))
+    return ActResult(load, view.evictions, round(view.pool_tokens.value))
 
 
 def _say(line: str) -> None:

@@ -54,13 +54,13 @@ class Thawed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ClientFailed:
     """The client raised this."""
 
     error: str
 
 
-Told: TypeAlias = Ready | Froze | Thawed | Failed | OpenStream | StreamRecord
+Told: TypeAlias = Ready | Froze | Thawed | ClientFailed | OpenStream | StreamRecord
 """What a user tells: the values of midstream's own hooks and lists, as they are."""
 
 
@@ -92,7 +92,7 @@ def user(connection: Connection) -> None:
     except (EOFError, OSError):
         return
     except Exception as error:  # noqa: BLE001 - whatever it is, the demo is told, and ends
-        line.tell(Failed(f"{type(error).__name__}: {error}"))
+        line.tell(ClientFailed(f"{type(error).__name__}: {error}"))
 
 
 def _play(job: Job, connection: Connection, line: Line) -> None:

@@ -15,9 +15,9 @@ from typing import TypeAlias, cast
 
 from midstream import OpenStream, Outcome, StreamRecord
 from midstream.cli.common.errors import CliError
-from midstream.cli.demo.client import Failed, Froze, Job, Ready, Thawed, Told, user
+from midstream.cli.demo.client import ClientFailed, Froze, Job, Ready, Thawed, Told, user
 from midstream.cli.demo.story import ANSWERS, LIMIT, MODEL, PROMPT_TOKENS, Act
-from midstream.cli.demo.user import Row, User
+from midstream.cli.demo.user import StreamRow, User
 
 PATIENCE_S = 5.0
 LEAD_S = 0.2
@@ -103,7 +103,7 @@ class Load:
         """The records so far."""
         return [user.record for user in self.users if user.record is not None]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StreamRow]:
         """Return how every stream stands now."""
         return [each.row() for each in self.users]
 
@@ -136,7 +136,7 @@ class Load:
                 told: Told | None = None
                 with suppress(EOFError, OSError):
                     told = line.recv()
-                if told is None or isinstance(told, Failed):
+                if told is None or isinstance(told, ClientFailed):
                     why = f" ({told.error})" if told is not None else ""
                     raise CliError(f"one of the demo's users failed in the middle{why}; run it again")
                 yield whose[line], told

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from midstream.cli.demo.crowd import Load
-from midstream.cli.demo.user import Row, Span, State
+from midstream.cli.demo.user import Span, State, StreamRow
 
 PER_S = 10
 """How often it is drawn."""
@@ -34,7 +34,7 @@ STYLES: dict[State, str] = {
 ABSENT = "-"
 
 
-class Timeline:
+class AnswerTimeline:
     """An answer on a line that is `lasts_s` long: its output solid, its freezes dotted, the rest empty."""
 
     def __init__(self, answer: Span | None, frozen: Sequence[Span], lasts_s: float, *, ended: bool) -> None:
@@ -83,7 +83,7 @@ def frame(load: Load, news: Sequence[str]) -> Group:
     table.columns[1].min_width = len("streaming")
     for row in rows:
         table.add_row(
-            *_cells(row), Timeline(row.answer, row.frozen, load.lasts_s, ended=row.state == "ended")
+            *_cells(row), AnswerTimeline(row.answer, row.frozen, load.lasts_s, ended=row.state == "ended")
         )
     told = [*news, *[""] * NEWS][:NEWS]
     return Group(_headline(rows, load.elapsed_s), "", table, "", *(Text(line, style="dim") for line in told))
@@ -99,7 +99,7 @@ def timeline_table(lasts_s: float, *columns: str) -> Table:
     return table
 
 
-def _headline(rows: Sequence[Row], elapsed_s: float) -> Text:
+def _headline(rows: Sequence[StreamRow], elapsed_s: float) -> Text:
     frozen = [row.silent_s or 0.0 for row in rows if row.state == "FROZEN"]
     line = Text(f"{elapsed_s:4.1f} s  ", style="bold")
     if frozen:
@@ -114,7 +114,7 @@ def _headline(rows: Sequence[Row], elapsed_s: float) -> Text:
     return line
 
 
-def _cells(row: Row) -> tuple[Text, ...]:
+def _cells(row: StreamRow) -> tuple[Text, ...]:
     style = STYLES[row.state]
     loud = "" if row.state == "streaming" else style
     ago = "" if row.silent_s is None else f"{row.silent_s:.1f} s ago"

@@ -14,7 +14,7 @@ from midstream import StreamRecord
 from midstream._support.statistics import nearest_rank
 from midstream.advice.capacity import Caps, caps
 from midstream.cli.demo.crowd import Load
-from midstream.cli.demo.live import ABSENT, Timeline, seconds, timeline_table
+from midstream.cli.demo.live import ABSENT, AnswerTimeline, seconds, timeline_table
 from midstream.cli.demo.story import SERVE
 from midstream.cli.demo.user import User
 from midstream.sources.server import Reading
@@ -24,7 +24,7 @@ WIDE = 96
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ActResult:
     """An act as it was seen: by the clients, and by the server's own page of metrics when it was over."""
 
     load: Load
@@ -66,7 +66,7 @@ class Seen:
         )
 
 
-def show_records(console: Console, seen: Seen) -> None:
+def show_records(console: Console, seen: ActResult) -> None:
     """Print one row for each stream."""
     _heading(console, "The records", "one for each stream, exactly once, as on_end gets it")
     columns = ("first content", "longest gap", "freezes", "outcome", "finish", "tokens")
@@ -76,12 +76,12 @@ def show_records(console: Console, seen: Seen) -> None:
     for user in seen.load.users:
         if user.record is not None:
             row = user.row()
-            line = Timeline(row.answer, row.frozen, seen.load.lasts_s, ended=False)
+            line = AnswerTimeline(row.answer, row.frozen, seen.load.lasts_s, ended=False)
             table.add_row(*_cells(user, user.record), *([line] if console.width >= WIDE else []))
     console.print(table)
 
 
-def show_advice(console: Console, seen: Seen) -> None:
+def show_advice(console: Console, seen: ActResult) -> None:
     """Print what the records of the first act say: what happened, and which limit to set."""
     answers = sorted(record.output_tokens or 0 for record in seen.load.records)
     mean = sum(answers) / len(answers)
@@ -113,7 +113,7 @@ def _fit(limits: Caps) -> str:
     )
 
 
-def show_both(console: Console, before: Seen, after: Seen) -> None:
+def show_both(console: Console, before: ActResult, after: ActResult) -> None:
     """Print both acts side by side, and what came of it."""
     _heading(console, "Before and after", f"the same {len(before.load.users)} users, with the cap in force")
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -127,7 +127,7 @@ def show_both(console: Console, before: Seen, after: Seen) -> None:
     _print(console, "", *_closing(before, after))
 
 
-def _figures(before: Seen, after: Seen) -> Iterator[tuple[str, tuple[str, str]]]:
+def _figures(before: ActResult, after: ActResult) -> Iterator[tuple[str, tuple[str, str]]]:
     both = (before, after)
 
     def pair(texts: Sequence[str]) -> tuple[str, str]:
@@ -150,11 +150,11 @@ def _number(reading: Reading) -> str:
     return "unknown" if reading.value is None else f"{reading.value:.0f}"
 
 
-def _longest(seen: Seen) -> float:
+def _longest(seen: ActResult) -> float:
     return max((record.max_gap_s or 0.0 for record in seen.load.records), default=0.0)
 
 
-def _happened(seen: Seen) -> str:
+def _happened(seen: ActResult) -> str:
     gaps = sorted(record.max_gap_s or 0.0 for record in seen.frozen)
     count = len(seen.load.records)
     if not gaps:
@@ -167,7 +167,7 @@ def _happened(seen: Seen) -> str:
     )
 
 
-def _closing(before: Seen, after: Seen) -> Iterator[Text]:
+def _closing(before: ActResult, after: ActResult) -> Iterator[Text]:
     rate = (after.tokens / after.lasted_s) / (before.tokens / before.lasted_s) - 1
     waited = after.first_content_s[-1] - before.first_content_s[-1]
     if before.frozen and not after.frozen:

@@ -17,7 +17,7 @@ SILENT_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StreamRow:
     """How a stream stands. `answer` spans its output so far, and `frozen` the freezes in there."""
 
     number: int
@@ -54,7 +54,7 @@ class User:
             since = freeze.started_at - self.began_at + freeze.at_s
             self._thawed.append((since, since + freeze.gap_s))
 
-    def row(self) -> Row:
+    def row(self) -> StreamRow:
         """Return how the stream stands now."""
         record, stream = self.record, self.stream
         if record is not None:
@@ -65,16 +65,16 @@ class User:
                 for span in record.freeze_spans
                 if not span.hidden
             )
-            return Row(self.number, "ended", record.chunks, None, first, record.freezes, answer, frozen)
+            return StreamRow(self.number, "ended", record.chunks, None, first, record.freezes, answer, frozen)
         first = self._first_content_s
         if stream is None or stream.age_s is None or first is None:
-            return Row(self.number, "-" if stream is None else "waiting")
+            return StreamRow(self.number, "-" if stream is None else "waiting")
         asked = stream.started_at - self.began_at
         now = asked + stream.age_s
         frozen = tuple(self._thawed)
         if stream.frozen:
             frozen = (*frozen, (asked + (_silent_since(stream) or 0.0), now))
-        return Row(
+        return StreamRow(
             number=self.number,
             state=self._state(stream),
             chunks=stream.chunks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from midstream.cli.watch.run import Event, Failed, Read
+from midstream.cli.watch.run import Event, Read, ReadingFailed
 from midstream.sources.matching import sentence
 from midstream.sources.page import Reading
 from midstream.sources.server import ServerView
@@ -24,7 +24,7 @@ def document(event: Event, url: str) -> dict[str, object]:
             "unknown": dict(view.unknown()),
             "notes": list(view.notes),
         }
-    if isinstance(event, Failed):
+    if isinstance(event, ReadingFailed):
         return {"at": event.at, "server": url, "error": event.problem, "unknown_since": event.since}
     record, span, found = event.freeze.record, event.freeze.span, event.match
     return {

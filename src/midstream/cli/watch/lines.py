@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from midstream.cli.watch.run import Event, Failed, Read
+from midstream.cli.watch.run import Event, Read, ReadingFailed
 from midstream.cli.watch.show import clock, header, line, notes, row, title, unknown_row
 
 
@@ -20,7 +20,7 @@ class Lines:
         """Print one event."""
         if isinstance(event, Read):
             self._read(event)
-        elif isinstance(event, Failed):
+        elif isinstance(event, ReadingFailed):
             if event.problem != self._problem:
                 _print(f"{clock(event.at)}  unknown since {clock(event.since)}: {event.problem}")
             self._problem = event.problem

@@ -27,7 +27,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ReadingFailed:
     """The server could not be read. Times are Unix seconds."""
 
     at: float
@@ -35,7 +35,7 @@ class Failed:
     problem: str
 
 
-Event: TypeAlias = Read | Failed | Matched
+Event: TypeAlias = Read | ReadingFailed | Matched
 
 
 class Run:
@@ -67,7 +67,7 @@ class Run:
             self._watched.failed(str(error), at)
             self.shown.now = self._watched.now
             self.shown.add(unknown_row(at))
-            self.say(Failed(at, self._watched.now.unknown_since or at, str(error)))
+            self.say(ReadingFailed(at, self._watched.now.unknown_since or at, str(error)))
         self._look()
 
     def finish(self) -> Iterator[str]:
