@@ -5,11 +5,12 @@ from midstream._support.interrupts import exit_at_once_if_command as _exit_at_on
 
 _exit_at_once_if_command()  # before the other imports, which Ctrl-C may interrupt
 
+from midstream._support.version import VERSION as _VERSION
 from midstream.integrations.attach import instrument, monitor, streams, uninstrument
 from midstream.setup import setup
 from midstream.stream.model import Freeze, FreezeSpan, OpenStream, Outcome, StreamRecord
 
-__version__ = "0.1.0"
+__version__ = _VERSION
 
 __all__ = [
     "Freeze",

@@ -10,6 +10,13 @@ from hypothesis import strategies as st
 
 from midstream.stream.finish_reasons import FinishLabel, finish_label, is_failure_reason, stream_finish_label
 
+FAILURES = [
+    "abort", "aborted", "ERROR", "error", "insufficient_system_resource", "network_error", "timeout", "TIMED_OUT",
+    "cancelled", "canceled", "USER_CANCEL", "internal_error", "server_error", "overloaded", "service-unavailable",
+    "rate_limit", "failed", "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS",
+    "malformed_model_output", "NO_IMAGE", "MISSING_THOUGHT_SIGNATURE", "networkError", "engine_error", "time_limit",
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("raw", "label"),
@@ -33,6 +40,34 @@ from midstream.stream.finish_reasons import FinishLabel, finish_label, is_failur
         ("abort", "other"),
         ("error", "other"),
         ("repetition", "other"),
+        ("pause_turn", "other"),
+        ("load", "other"),
+        ("unknown", "other"),
+        ("FINISH_REASON_UNSPECIFIED", "other"),
+        ("FINISH_REASON_STOP", "stop"),
+        ("FinishReason.STOP", "stop"),
+        ("stopSequence", "stop"),
+        ("COMPLETE", "stop"),
+        ("model_length", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("ERROR_LIMIT", "length"),
+        ("max-tokens", "length"),
+        ("maxTokens", "length"),
+        ("toolUse", "tool_calls"),
+        ("tool-calls", "tool_calls"),
+        ("sensitive", "content_filter"),
+        ("content_filtered", "content_filter"),
+        ("contentFilter", "content_filter"),
+        ("guardrail_intervened", "content_filter"),
+        ("refusal", "content_filter"),
+        ("RECITATION", "content_filter"),
+        ("PROHIBITED_CONTENT", "content_filter"),
+        ("BLOCKLIST", "content_filter"),
+        ("SPII", "content_filter"),
+        ("IMAGE_SAFETY", "content_filter"),
+        ("ERROR_TOXIC", "content_filter"),
+        ("insufficient_system_resource", "other"),
+        ("network_error", "other"),
     ],
 )
 def test_a_raw_reason_has_one_word(raw: str | None, label: FinishLabel) -> None:
@@ -66,7 +101,12 @@ def test_several_choices_have_the_word_that_needs_attention_most(
 
 
 @pytest.mark.parametrize(
-    ("raw", "failed"), [("abort", True), ("ERROR", True), ("stop", False), ("length", False), ("", False)]
+    ("raw", "failed"),
+    [
+        *((raw, True) for raw in FAILURES),
+        *((raw, False) for raw in ("stop", "length", "", "repetition", "pause_turn", "sensitive", "unknown")),
+        *((raw, False) for raw in ("ERROR_LIMIT", "ERROR_TOXIC", "model_length", "content_filter", "load")),
+    ],
 )
 def test_a_server_may_say_that_it_gave_up(raw: str, failed: bool) -> None:
     """An abort under the name of a finish reason is a failure all the same."""

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from midstream._support.version import VERSION
 from midstream.report.figure import COLOURS
 from midstream.report.section import Section
 
@@ -39,7 +39,7 @@ def page(title: str, about: str, sections: Sequence[Section]) -> str:
         style=_file("page.css"),
         scripts=scripts,
         script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) or "'none'",
-        version=version("midstream"),
+        version=VERSION,
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 from opentelemetry.metrics import get_meter
+
+from midstream._support.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -169,7 +170,7 @@ class Instruments:
     def __init__(
         self, provider: MeterProvider | None, observe: Callable[[Metric], Iterable[Observation]]
     ) -> None:
-        meter = get_meter("midstream", version("midstream"), provider)
+        meter = get_meter("midstream", VERSION, provider)
         self._put: dict[Metric, Callable[[float, Mapping[str, str], Context | None], None]] = {}
         for metric in METRICS:
             name, unit, about = metric.name, metric.unit, metric.description

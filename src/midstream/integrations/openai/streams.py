@@ -10,7 +10,8 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from types import AsyncGeneratorType, GeneratorType
+from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
+from types import AsyncGeneratorType, FrameType, GeneratorType
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -27,6 +28,7 @@ from midstream.runtime.tracker import Tracker
 from midstream.stream.chunks import reader_for
 from midstream.stream.generic_chunks import read_foreign
 
+_GENERATOR = CO_GENERATOR | CO_ASYNC_GENERATOR
 _FOLLOWERS: dict[type, Callable[..., Any]] = {GeneratorType: Chunks, AsyncGeneratorType: AsyncChunks}
 
 
@@ -66,13 +68,7 @@ def _follow(stream: Any, pending: PendingCall) -> None:
     read = pending.read or reader_for(pending.call.operation)
     follower = _FOLLOWERS.get(type(source)) or (AsyncSteps if on_loop else Steps)
     stream._iterator = followed = follower(source, tracker, read, hide)
-    # A response that is closed already, since a hook has read it, does not close its bytes once more.
-    CloseHook(
-        response if response.is_closed else response.stream,
-        "aclose" if on_loop else "close",
-        followed,
-        tracker,
-    )
+    CloseHook(response, "aclose" if on_loop else "close", followed, tracker)
     opened_inside()
 
 
@@ -112,9 +108,12 @@ class CloseHook:
     generator; the iterator then knows better how the stream ended.
     """
 
-    __slots__ = ("_before", "_followed", "_name", "_owner", "_tracker")
+    __slots__ = ("_before", "_followed", "_name", "_owner", "_response", "_tracker")
 
-    def __init__(self, owner: Any, name: str, followed: Any, tracker: Tracker) -> None:
+    def __init__(self, response: Any, name: str, followed: Any, tracker: Tracker) -> None:
+        # A response that is closed already, since a hook has read it, does not close its bytes once more.
+        owner = response if response.is_closed else response.stream
+        self._response = weakref.ref(response)
         self._before = vars(owner).get(name)
         self._owner = owner
         self._name = name
@@ -140,11 +139,25 @@ class CloseHook:
         return getattr, (self._owner, self._name)
 
     def _sdk_closes(self) -> bool:
-        """Whether the SDK's own generator is running, or gone with everything else."""
+        """Whether this is part of reading: the end of the stream, or an exception on its way to the reader.
+
+        The generators that read are then on the stack, or all of them are gone. An exception that is thrown into a task
+        passes each generator alone, without those that wait for it; so it is the innermost ones that are looked for.
+        """
         followed = self._followed()
         if followed is None:
             return True
         source = followed.source
-        # An async generator counts as running while it awaits, and then another task closes.
-        runs = getattr(source, "ag_running", False) and getattr(source, "ag_await", None) is None
-        return bool(runs or getattr(source, "gi_running", False))
+        if getattr(source, "gi_running", False):
+            return True
+        reading = getattr(source, "ag_frame", None)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame is reading or (frame.f_code.co_flags & _GENERATOR and self._is_read_by(frame)):
+                return True
+            frame = frame.f_back
+        return False
+
+    def _is_read_by(self, frame: FrameType) -> bool:
+        reader = frame.f_locals.get("self")
+        return reader is not None and (reader is self._owner or reader is self._response())
