@@ -29,12 +29,7 @@ CLASS_NAMES_USED_TWICE: set[str] = {
 PRIVATE_IMPORTS: set[tuple[str, str]] = {
     ("midstream.runtime.monitor", "midstream.journal._writer"),
 }
-LONG_COMMANDS: set[str] = {
-    "midstream.cli.advise.concurrency.concurrency",
-    "midstream.cli.advise.flags.flags",
-    "midstream.cli.advise.max_tokens.max_tokens",
-    "midstream.cli.compare.compare",
-}
+LONG_COMMANDS: set[str] = set()
 
 
 def test_a_class_name_is_used_once() -> None:

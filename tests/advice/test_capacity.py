@@ -45,17 +45,19 @@ def long_answers(count: int = 200) -> list[StreamRecord]:
     ]
 
 
-def a_scene(engine: str = "vllm", *, pool: int = 16_000, users: int = 24, seeds: int = 2) -> SimulationConfig:
+def a_config(
+    engine: str = "vllm", *, pool: int = 16_000, users: int = 24, seeds: int = 2
+) -> SimulationConfig:
     """An L4 with little memory, and more users than it can hold."""
     load = load_of(long_answers())
     return SimulationConfig(engine, pool, PROFILES["l4"], load, users, 120, range(seeds), 5.0)
 
 
-def advised(scene: SimulationConfig, *goals: CapGoal) -> CapAdvice:
-    """What is advised in that scene."""
-    load = scene.load
-    limits = caps(scene.pool_tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
-    return CapAdvice(Pool(scene.pool_tokens, "as given"), limits, scene, search(scene, limits, goals), ())
+def advised(config: SimulationConfig, *goals: CapGoal) -> CapAdvice:
+    """What is advised in that config."""
+    load = config.load
+    limits = caps(config.pool_tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
+    return CapAdvice(Pool(config.pool_tokens, "as given"), limits, config, search(config, limits, goals), ())
 
 
 # The published caps
@@ -148,8 +150,8 @@ def test_candidates_hold_both_published_caps() -> None:
 
 def test_the_highest_cap_that_meets_the_goal_is_chosen() -> None:
     """Every lower one meets it too, the next higher one does not; and it costs throughput."""
-    scene = a_scene()
-    found = advised(scene, CapGoal("freeze-share", 0.01)).found
+    config = a_config()
+    found = advised(config, CapGoal("freeze-share", 0.01)).found
     chosen = found.chosen
     assert chosen is not None
     assert chosen.cap is not None
@@ -163,7 +165,7 @@ def test_the_highest_cap_that_meets_the_goal_is_chosen() -> None:
 
 def test_a_goal_for_throughput_alone_takes_the_lowest_cap() -> None:
     """As few at once as give up at most a tenth."""
-    found = advised(a_scene(), CapGoal("throughput-given-up", 0.1)).found
+    found = advised(a_config(), CapGoal("throughput-given-up", 0.1)).found
     chosen = found.chosen
     assert chosen is not None
     assert found.given_up(chosen) <= 0.1
@@ -172,7 +174,7 @@ def test_a_goal_for_throughput_alone_takes_the_lowest_cap() -> None:
 
 def test_goals_that_exclude_each_other_are_told() -> None:
     """Neither a freeze nor any throughput lost."""
-    advice = advised(a_scene(), CapGoal("freeze-share", 0.0), CapGoal("throughput-given-up", 0.0))
+    advice = advised(a_config(), CapGoal("freeze-share", 0.0), CapGoal("throughput-given-up", 0.0))
     assert advice.found.chosen is None
     verdict = cap_verdict(advice)
     assert verdict.startswith(
@@ -183,7 +185,7 @@ def test_goals_that_exclude_each_other_are_told() -> None:
 
 def test_a_server_with_room_needs_no_cap() -> None:
     """Nothing is ever evicted from a pool that never fills."""
-    advice = advised(a_scene(pool=400_000, users=8), CapGoal("freeze-share", 0.01))
+    advice = advised(a_config(pool=400_000, users=8), CapGoal("freeze-share", 0.01))
     assert cap_verdict(advice) == (
         "No cap is needed for at most 1 % of answers frozen or broken off: with 8 at once 0 % freeze or "
         "break off without "
@@ -193,13 +195,13 @@ def test_a_server_with_room_needs_no_cap() -> None:
 
 def test_a_server_that_reserves_is_told_apart() -> None:
     """A cap ends no freeze where there is none."""
-    verdict = cap_verdict(advised(a_scene("trtllm", seeds=1), CapGoal("freeze-share", 0.01)))
+    verdict = cap_verdict(advised(a_config("trtllm", seeds=1), CapGoal("freeze-share", 0.01)))
     assert verdict.startswith("trtllm never takes memory from an answer, so a cap ends no freeze here")
 
 
 def test_where_an_engine_fails_answers_instead_that_counts() -> None:
     """llama.cpp freezes nobody: it ends everybody's answer with an error."""
-    found = advised(a_scene("llamacpp", pool=8192, seeds=1), CapGoal("freeze-share", 0.01)).found
+    found = advised(a_config("llamacpp", pool=8192, seeds=1), CapGoal("freeze-share", 0.01)).found
     assert found.trials[-1].all("freeze-share") > 0.1
     assert found.chosen is not None
     assert found.chosen.cap is not None
@@ -208,26 +210,26 @@ def test_where_an_engine_fails_answers_instead_that_counts() -> None:
 @pytest.mark.parametrize("engine", ["sglang", "tgi", "trtllm-max-utilization"])
 def test_every_engine_can_be_searched(engine: str) -> None:
     """TGI has no flag for it, so that clients hold back there."""
-    found = advised(a_scene(engine, seeds=1), CapGoal("p99-gap", 1000.0)).found
+    found = advised(a_config(engine, seeds=1), CapGoal("p99-gap", 1000.0)).found
     assert found.chosen is not None
     assert found.chosen.cap is None
 
 
 def test_progress_is_told_after_every_run() -> None:
     """One for each seed of each cap."""
-    scene, played = a_scene(users=4), []
-    found = search(scene, Caps(1, 2), [CapGoal("freeze-share", 0.5)], played=lambda: played.append(1))
+    config, played = a_config(users=4), []
+    found = search(config, Caps(1, 2), [CapGoal("freeze-share", 0.5)], played=lambda: played.append(1))
     assert len(played) == len(found.trials) * 2
 
 
 def test_more_waiting_than_running_is_out_of_capacity() -> None:
-    """A cap moves the silence to before the first token, and no more."""
-    scene = a_scene(users=40, seeds=1)
-    found = search(scene, Caps(2, 4), [CapGoal("freeze-share", 0.0)])
+    """A cap moves the gap to before the first token, and no more."""
+    config = a_config(users=40, seeds=1)
+    found = search(config, Caps(2, 4), [CapGoal("freeze-share", 0.0)])
     (doubt,) = simulated_doubts(found, ())
     assert doubt.ground == "out of capacity"
     assert simulated_doubts(found, {"out of capacity"}) == []
-    roomy = search(a_scene(pool=400_000, users=4, seeds=1), Caps(2, 4), [CapGoal("freeze-share", 0.0)])
+    roomy = search(a_config(pool=400_000, users=4, seeds=1), Caps(2, 4), [CapGoal("freeze-share", 0.0)])
     assert simulated_doubts(roomy, ()) == []
 
 
@@ -242,7 +244,7 @@ def test_goals_that_cannot_be_are_refused(name: str, most: float) -> None:
 
 def test_a_search_without_throughput_gives_nothing_up() -> None:
     """Nor does it divide by it."""
-    found = search(a_scene(users=2, seeds=1), Caps(1, 1), [])
+    found = search(a_config(users=2, seeds=1), Caps(1, 1), [])
     assert isinstance(found, Search)
     assert found.chosen is not None
 

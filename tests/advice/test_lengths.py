@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from midstream.advice.buckets import Bounds, bounds_for, cut_off_of, needed_of_buckets
 from midstream.advice.lengths import lengths_of
-from midstream.advice.limits import LimitAdvice, Reasoning, Reserved, limit_advice
+from midstream.advice.limit_words import limit_verdict
+from midstream.advice.limits import LimitAdvice, Reasoning, Reserved, advise_max_tokens
 from midstream.advice.survival import Quantile, Unsupported, curve_of, limit_for, naive_limit, needed
-from midstream.advice.words import limit_verdict
 from midstream.sources.fleet import Bucket, Summary
 from midstream.stream.model import Outcome, StreamRecord
 from support.records import a_record
@@ -36,8 +36,9 @@ def cut_at(limit: int, **fields: Any) -> StreamRecord:
 
 def advice_on(records: list[StreamRecord], cut: float = 0.001, **options: Any) -> LimitAdvice:
     """What is advised for the one group of these records."""
-    (advice,), silent = limit_advice(records, cut=cut, **options)
-    assert silent == 0
+    found = advise_max_tokens(records, cut=cut, **options)
+    (advice,) = found.groups
+    assert found.without_lengths == 0
     return advice
 
 
@@ -312,13 +313,13 @@ def test_models_and_operations_are_advised_apart() -> None:
         + [an_answer(9, request_model="big")] * 3
         + [an_answer(None, operation="responses")]
     )
-    advised, silent = limit_advice(records, cut=0.1)
-    assert [(advice.model, advice.operation, advice.curve.answers) for advice in advised] == [
+    found = advise_max_tokens(records, cut=0.1)
+    assert [(advice.model, advice.operation, advice.curve.answers) for advice in found.groups] == [
         ("big", "chat", 3),
         ("m", "chat", 2),
     ]
-    assert silent == 1
-    (together,), _ = limit_advice(records, cut=0.1, by_group=False)
+    assert found.without_lengths == 1
+    (together,) = advise_max_tokens(records, cut=0.1, by_group=False).groups
     assert together.curve.answers == 5
 
 
@@ -335,7 +336,7 @@ def test_the_verdict_names_the_limit_and_what_is_asked_for_in_vain() -> None:
     """A limit far above the answers."""
     records = [an_answer(n, token_limit=16384) for n in range(1, 1001)]
     assert limit_verdict(advice_on(records, cut=0.01)) == (
-        "Set max_tokens to 990: it cuts at most 1 % of answers (95% interval 984 to 996); today's 16,384 asks for "
+        "Set max_tokens to 990: it cuts at most 1 % of answers (95 % interval 984 to 996); today's 16,384 asks for "
         "15,394 tokens more, and 97 % of what is asked for is never used."
     )
 
@@ -350,7 +351,7 @@ def test_the_verdict_says_that_a_limit_cuts_real_work() -> None:
     ]
     verdict = limit_verdict(advice_on(records, cut=0.05))
     assert verdict.startswith(
-        "Set max_tokens to 1,384: it cuts at most 5 % of answers (95% interval 1,252 to 1,555)"
+        "Set max_tokens to 1,384: it cuts at most 5 % of answers (95 % interval 1,252 to 1,555)"
     )
     assert verdict.endswith("; today's 500 cuts 38 %, which is real work lost.")
 
@@ -359,7 +360,7 @@ def test_the_verdict_says_how_many_answers_are_missing() -> None:
     """And what is known, and what the answers at hand do support."""
     assert limit_verdict(advice_on([an_answer(n) for n in range(1, 201)])) == (
         "Which limit cuts 0.1 % of answers cannot be told from 200 answers: about 5,600 more are needed (some 5,800 in "
-        "all if none is cut). What is known: it is 199 or more (95% interval). The data do support 5 %: 190 tokens "
+        "all if none is cut). What is known: it is 199 or more (95 % interval). The data do support 5 %: 190 tokens "
         "(184 to 196)."
     )
 
@@ -369,7 +370,8 @@ def test_the_verdict_says_to_raise_a_limit_at_which_the_data_stop() -> None:
     records = [an_answer(n, token_limit=900) for n in range(1, 901)] * 8 + [cut_at(900)] * 800
     assert limit_verdict(advice_on(records, cut=0.01)) == (
         "Which limit cuts 1 % of answers cannot be told: the data stop at 900 tokens, where 10 % of answers were still "
-        "going. Let requests ask for 1,800 for a while and ask again. What is known: it is 901 or more (95% interval). "
+        "going. Let requests ask for 1,800 for a while and ask again. What is known: it is 901 or more (95 % "
+        "interval). "
         "The data do support 20 %: 800 tokens (792 to 809)."
     )
 

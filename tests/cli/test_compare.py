@@ -64,7 +64,7 @@ def test_one_moment_splits_a_journal(journal: Path, capsys: pytest.CaptureFixtur
     assert printed.splitlines()[1].split() == ["from", "2026-11-01", "00:00:00", "2026-11-02", "00:00:00"]
     assert "streams that froze                            8 %" in printed
     assert printed.splitlines()[-1].startswith(
-        "Better: the share of streams that froze fell from 8 % to 0.2 %; the longest silence (p99) fell from 8.00 s"
+        "Better: the share of streams that froze fell from 8 % to 0.2 %; the longest gap (p99) fell from 8.00 s"
     )
 
 
@@ -109,7 +109,7 @@ def test_a_script_gets_every_number(journal: Path, capsys: pytest.CaptureFixture
 def test_the_threshold_is_that_of_the_records_unless_one_is_given(
     journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A silence of 8 s is no freeze to whoever waits for 9."""
+    """A gap of 8 s is no freeze to whoever waits for 9."""
     arguments: list[str | Path] = ["--journal", journal, "--at", "2026-11-02", "--where", "model=m", "--json"]
     assert compare(*arguments, "--freeze-after", "9") == 0
     assert json.loads(capsys.readouterr().out)["before"]["froze"] == 0

@@ -66,9 +66,9 @@ def test_the_tables_of_a_journal_are_printed_without_colour(keep: Keep, told: To
     status, out, err = told("--journal", keep([*ten(), hostile()]))
     assert (status, err) == (0, "")
     assert "11 streams begun from " in out
-    assert "3 of 9 streams froze (silent for 5 s or more), 4 times in all, for 30.5 s together" in out
-    assert "froze: silent for 5 s or more.\n" in out
-    assert "Longest silence of each stream  by model" in out
+    assert "3 of 9 streams froze (a gap of 5 s or more), 4 times in all, for 30.5 s together" in out
+    assert "froze: a gap of 5 s or more.\n" in out
+    assert "Longest gap of each stream  by model" in out
     assert "\x1b" not in out
     assert "\u202e" not in out
 
@@ -78,8 +78,8 @@ def test_streams_are_chosen_and_told_apart_as_asked(keep: Keep, told: Told) -> N
     _, out, _ = told("--journal", journal, "--where", "model=small", "--by", "team", "--by", "server")
     assert "4 streams begun from" in out
     assert [line for line in out.splitlines() if line.endswith(("by team", "by server"))][::4] == [
-        "Longest silence of each stream  by team",
-        "Longest silence of each stream  by server",
+        "Longest gap of each stream  by team",
+        "Longest gap of each stream  by server",
     ]
 
 
@@ -131,7 +131,7 @@ def test_before_and_after_are_split_where_asked(keep: Keep, told: Told) -> None:
     status, out, _ = told("--journal", journal, "--split-at", "2026-09-21T15:00:00Z")
     assert status == 0
     assert "Better: the share of streams that froze fell from 100 % to 0" in out
-    assert out.index("Before and after") < out.index("Longest silence of each stream")
+    assert out.index("Before and after") < out.index("Longest gap of each stream")
     _, out, _ = told("--journal", journal, "--split-at", "2026-09-21T15:00:00Z", "--json")
     found = json.loads(out)
     assert (found["before"]["streams"], found["after"]["streams"]) == (40, 40)

@@ -20,7 +20,7 @@ from real.programs import absent
 from support.records import a_record
 from support.report_records import HOSTILE, hostile, ten
 
-PLOTS = ("timeline", "silences", "exceedance", "lengths", "limit-use")
+PLOTS = ("timeline", "gaps", "exceedance", "lengths", "limit-use")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from midstream.advice.compare_sides import side_of_fleet
+from midstream.advice.sides import side_of_fleet
 from midstream.sources.fleet import Bucket
 from midstream.sources.prometheus import PrometheusSource
 from real.programs import Prometheus, absent, answers, free_port, running

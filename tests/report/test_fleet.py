@@ -41,8 +41,8 @@ def shown() -> dict[str, dict[str, dict[str, str]]]:
 
 
 def test_a_fleet_is_tabulated_from_its_histograms() -> None:
-    assert list(shown()) == ["Longest silence of each stream", "Freezes", "Answers", "Limits"]
-    assert shown()["Longest silence of each stream"]["big"] == {
+    assert list(shown()) == ["Longest gap of each stream", "Freezes", "Answers", "Limits"]
+    assert shown()["Longest gap of each stream"]["big"] == {
         "streams": "102", "seen in": "100", "p50": "1.00 s", "p95": "8.12 s", "p99": "over 10.0 s",
     }  # fmt: skip
     assert shown()["Freezes"]["big"] == {
@@ -74,7 +74,7 @@ def test_the_worst_comes_first_and_the_rest_is_taken_together() -> None:
 def test_the_words_say_what_metrics_cannot_tell() -> None:
     assert fleet_in_words(FLEET, 5.0, timezone.utc) == (
         "From 2026-09-21 14:13:20 to 2026-09-21 15:13:20 (UTC), 102 streams ended.",
-        "10 of 100 were silent for more than 5 s; with 95 % confidence, 5.5 to 17 % of all are.",
+        "10 of 100 had a gap of more than 5 s; with 95 % confidence, 5.5 to 17 % of all are.",
         "The server restarted in this time.",
         "Metrics hold no single streams: a timeline, and a page with plots, need a journal.",
     )
@@ -89,10 +89,10 @@ def test_a_threshold_that_is_no_bound_leaves_the_share_unknown() -> None:
 @pytest.mark.parametrize(
     ("bounds", "asked", "said"),
     [
-        ([(2.0, 60), (5.0, 90)], 3.0, "3 s is not a bound of the histogram of silences; the nearest are 2 and 5 s."),
+        ([(2.0, 60), (5.0, 90)], 3.0, "3 s is not a bound of the histogram of gaps; the nearest are 2 and 5 s."),
         ([(2.0, 60), (math.inf, 100)], 3.0, "the nearest is 2 s."),
-        ([(2.0, 60), (math.inf, 100)], 0.7, "0.7 s is not a bound of the histogram of silences; the nearest is 2 s."),
-        ([(math.inf, 100)], 3.0, "3 s is not a bound of the histogram of silences; there is none."),
+        ([(2.0, 60), (math.inf, 100)], 0.7, "0.7 s is not a bound of the histogram of gaps; the nearest is 2 s."),
+        ([(math.inf, 100)], 3.0, "3 s is not a bound of the histogram of gaps; there is none."),
         ([(2.8284271247461903, 60), (4.0, 90)], 3.0, "the nearest are 2.8284271247461903 and 4 s."),
     ],
 )  # fmt: skip

@@ -19,8 +19,8 @@ from midstream.advice.threshold import threshold_of
 from midstream.report.answer_lengths import lengths, limit_use
 from midstream.report.at_once import BINS, most_at_once
 from midstream.report.figure import COLOURS, Figure, label
-from midstream.report.gaps import Series, bucket, by_model, exceedance, silences
-from midstream.report.lanes import laid_out, longest_silence
+from midstream.report.gaps import Series, bucket, by_model, exceedance, gap_counts
+from midstream.report.lanes import laid_out, longest_gap
 from midstream.report.page import page
 from midstream.report.section import Section
 from midstream.report.sections import sections
@@ -77,7 +77,7 @@ def test_the_page_says_it_in_words_first_then_draws_then_tabulates(read: Read) -
     wanted = ["In short", "When", "How long", "Lengths and limits", "By model", "By server", "By team"]
     assert [text for text in headings if text in wanted] == wanted
     plots = [attributes["id"] for attributes in read.all("div") if attributes.get("class") == "plot"]
-    assert plots == ["timeline", "silences", "exceedance", "lengths", "limit-use"]
+    assert plots == ["timeline", "gaps", "exceedance", "lengths", "limit-use"]
     assert len(read.all("table")) == 3 * 5
 
 
@@ -151,7 +151,7 @@ def coloured(value: Any) -> Any:
 
 FIGURES = [
     timeline([*ten(), hostile()]),
-    silences(by_model(ten()), threshold_of(ten())),
+    gap_counts(by_model(ten()), threshold_of(ten())),
     exceedance(by_model(ten()), threshold_of(ten())),
     lengths(ten()),
     limit_use(ten()),
@@ -202,11 +202,11 @@ def test_no_line_is_drawn_where_there_were_several_thresholds() -> None:
         a_record(max_gap_s=4.3, freezes=1, frozen_s=4.3, freeze_spans=(span(1.0, 4.3),), freeze_after_s=2.0),
     ]
     threshold = threshold_of(records)
-    for figure in (silences(by_model(records), threshold), exceedance(by_model(records), threshold)):
+    for figure in (gap_counts(by_model(records), threshold), exceedance(by_model(records), threshold)):
         assert figure is not None
         assert "shapes" not in figure.layout
         assert "annotations" not in figure.layout
-    drawn = silences(by_model(records), threshold)
+    drawn = gap_counts(by_model(records), threshold)
     assert drawn is not None
     assert "several thresholds: 2, 5 s" in drawn.caption
 
@@ -229,7 +229,7 @@ def test_pointing_at_a_bar_tells_which_stream_it_is() -> None:
     assert traces(timeline(ten(), timezone.utc))["freeze"]["hovertext"] == [
         (
             "<b>freeze: 12.0 s</b> at 5.0 s, text<br>big at api.example.com:8000<br>2026-09-21 14:13:24, 40.0 s, "
-            "completed (length)<br>first content 1.00 s, longest silence 12.0 s<br>300 tokens, of 300"
+            "completed (length)<br>first content 1.00 s, longest gap 12.0 s<br>300 tokens, of 300"
         )
     ]
 
@@ -259,20 +259,20 @@ def test_each_server_has_lanes_of_its_own() -> None:
     ]
 
 
-def test_of_too_many_streams_those_with_the_longest_silences_are_drawn_and_it_is_said() -> None:
+def test_of_too_many_streams_those_with_the_longest_gaps_are_drawn_and_it_is_said() -> None:
     many = [a_record(started_at=float(n), max_gap_s=n / 1000) for n in range(3000)]
     laying = laid_out(many)
     assert (len(laying.drawn), laying.total) == (1000, 3000)
-    assert min(longest_silence(each.record) for each in laying.drawn) == 2.0
+    assert min(longest_gap(each.record) for each in laying.drawn) == 2.0
     assert timeline(many, timezone.utc).caption.startswith(
-        "Drawn are the 1,000 streams with the longest silences of 3,000, each as a bar; the curves above count all"
+        "Drawn are the 1,000 streams with the longest gaps of 3,000, each as a bar; the curves above count all"
     )
 
 
-def test_a_hidden_freeze_counts_as_a_silence_when_streams_are_chosen() -> None:
+def test_a_hidden_freeze_counts_as_a_gap_when_streams_are_chosen() -> None:
     hidden = a_record(max_gap_s=0.1, hidden=1, freeze_spans=(span(1.0, 9.0, hidden=True),))
-    assert longest_silence(hidden) == 9.0
-    assert longest_silence(a_record()) == -1.0
+    assert longest_gap(hidden) == 9.0
+    assert longest_gap(a_record()) == -1.0
 
 
 def test_the_curves_count_the_most_that_were_open_in_each_part_of_time() -> None:
@@ -281,11 +281,11 @@ def test_the_curves_count_the_most_that_were_open_in_each_part_of_time() -> None
     assert len(counts) == BINS + 1
 
 
-def test_silences_are_counted_in_buckets_of_their_logarithm() -> None:
+def test_gaps_are_counted_in_buckets_of_their_logarithm() -> None:
     assert [bucket(gap) for gap in (0.0, 0.001, 0.0015, 0.0016, 0.01, 0.1, 1.0, 5.0, 10.0)] == [
         0, 0, 0, 1, 5, 10, 15, 18, 20,
     ]  # fmt: skip
-    figure = silences(by_model(ten()), threshold_of(ten()))
+    figure = gap_counts(by_model(ten()), threshold_of(ten()))
     assert figure is not None
     assert {trace["name"]: sum(trace["y"]) for trace in figure.data} == {
         "big (4 streams)": 4, "small (4 streams)": 4,
@@ -315,11 +315,11 @@ def test_lengths_stand_against_the_limits_that_were_asked_for() -> None:
 
 def test_where_nothing_is_known_nothing_is_drawn_and_it_is_said() -> None:
     nothing = [a_record(output_tokens=None)]
-    assert silences(by_model(nothing), threshold_of(nothing)) is None
+    assert gap_counts(by_model(nothing), threshold_of(nothing)) is None
     assert exceedance(by_model(nothing), threshold_of(nothing)) is None
     assert (lengths(nothing), limit_use(nothing)) == (None, None)
     said = [sentence for part in sections(nothing, ["model"], 20) for sentence in part.sentences]
-    assert "No silence could be measured, so there is none to draw." in said
+    assert "No gap could be measured, so there is none to draw." in said
     assert "The servers reported no token counts, so the lengths are unknown." in said
 
 
@@ -332,8 +332,8 @@ def test_before_and_after_stand_side_by_side_with_a_verdict() -> None:
     assert [figure.name for figure in part.figures] == ["before-after"]
     shown = {row.name: row.cells for row in part.tables[0].rows}
     assert shown["froze"] == ("40 of 40", "0 of 40")
-    assert part.tables[0].notes[0] == "froze: silent for 5 s or more."
-    assert shown["longest silence, p99"] == ("8.00 s", "0.10 s")
+    assert part.tables[0].notes[0] == "froze: a gap of 5 s or more."
+    assert shown["longest gap, p99"] == ("8.00 s", "0.10 s")
 
 
 def test_a_page_of_very_many_streams_stays_small() -> None:

@@ -32,7 +32,7 @@ def by_title(by: str = "model", top: int = 20) -> dict[str, Table]:
 
 
 def test_a_summary_counts_what_can_be_counted() -> None:
-    """Eight streams show a silence: not the one that came in a burst, and not the one that failed at once."""
+    """Eight streams show a gap: not the one that came in a burst, and not the one that failed at once."""
     total = summarise(ten())
     assert total.streams == 10
     assert total.buffered == 1
@@ -64,7 +64,7 @@ def test_unknown_numbers_are_dashes_and_never_zero() -> None:
     """A stream of which nothing is known but that it failed."""
     failed = a_record(outcome=Outcome.ERROR, finish_reasons=(), output_tokens=None, usage_complete=False)
     shown = {table.title: cells(table)["m"] for table in tables(grouped([failed], "model", 20))}
-    assert shown["Longest silence of each stream"] == {
+    assert shown["Longest gap of each stream"] == {
         "streams": "1", "seen in": "0", "p50": "-", "p95": "-", "p99": "-", "worst": "-",
     }  # fmt: skip
     assert set(shown["Freezes"].values()) == {"-"}
@@ -104,20 +104,20 @@ def test_few_streams_are_counted_and_many_are_a_percentage() -> None:
 def test_tables_are_by_model_the_longest_frozen_first() -> None:
     shown = by_title()
     assert list(shown) == [
-        "Longest silence of each stream", "Freezes", "Whose silence", "Answers", "Limits",
+        "Longest gap of each stream", "Freezes", "Attribution of freezes", "Answers", "Limits",
     ]  # fmt: skip
     assert list(cells(shown["Freezes"])) == ["big", "small", "all"]
     assert cells(shown["Freezes"])["big"] == {
         "froze": "2 of 4", "share": "15 to 85 %", "freezes": "3", "time\nfrozen": "24.0 s", "never\nended": "1",
     }  # fmt: skip
-    assert cells(shown["Whose silence"])["big"] == {"hidden": "1", "shared": "2 of 3"}
+    assert cells(shown["Attribution of freezes"])["big"] == {"hidden": "1", "shared": "2 of 3"}
     assert cells(shown["Limits"])["small"] == {
         "finished": "4", "by\nlength": "0 of 4", "hit\nlimit": "0 of 4", "with\nlimit": "4",
         "limit\nused\np50": "50 %", "limit\nused\np95": "50 %", "tokens\np50": "100", "tokens\np95": "100",
     }  # fmt: skip
-    assert shown["Longest silence of each stream"].notes == (
+    assert shown["Longest gap of each stream"].notes == (
         (
-            "Left out, since no silence can be seen in them: 1 that came in one burst, which hides any silence and 1 "
+            "Left out, since no gap can be measured in them: 1 that came in one burst, which hides any gap and 1 "
             "with fewer than two pieces of output."
         ),
         "The p99 of fewer than 100 streams is the longest of them.",
@@ -125,16 +125,16 @@ def test_tables_are_by_model_the_longest_frozen_first() -> None:
 
 
 def test_streams_are_told_apart_by_an_attribute_and_what_lacks_it_is_unknown() -> None:
-    silences = by_title("team")["Longest silence of each stream"]
-    assert {name: row["streams"] for name, row in cells(silences).items()} == {
+    gaps = by_title("team")["Longest gap of each stream"]
+    assert {name: row["streams"] for name, row in cells(gaps).items()} == {
         "unknown": "6", "search": "4", "all": "10",
     }  # fmt: skip
 
 
 def test_what_has_no_row_is_taken_together() -> None:
     records = [a_record(request_model=f"m{n}", max_gap_s=0.1) for n in range(5)]
-    silences = tables(grouped(records, "model", 2))[0]
-    assert {row.name: row.cells[0] for row in silences.rows} == {
+    gaps = tables(grouped(records, "model", 2))[0]
+    assert {row.name: row.cells[0] for row in gaps.rows} == {
         "m0": "1",
         "m1": "1",
         "3 others": "3",
@@ -152,7 +152,7 @@ def test_suspicions_are_shown_where_a_server_gives_reason_for_them() -> None:
     stalled = [
         a_record(max_gap_s=6.0, freezes=1, frozen_s=6.0, suspected=word) for word in ("stall", "withheld")
     ]
-    whose = {table.title: table for table in tables(grouped(stalled, "model", 20))}["Whose silence"]
+    whose = {table.title: table for table in tables(grouped(stalled, "model", 20))}["Attribution of freezes"]
     assert cells(whose)["m"] == {
         "hidden": "0", "shared": "0 of 2", "stall": "1 of 2", "withheld": "1 of 2", "unknown": "0 of 2",
     }  # fmt: skip
@@ -162,12 +162,12 @@ def test_the_words_say_what_the_numbers_are() -> None:
     assert in_words(ten(), timezone.utc) == (
         "10 streams begun from 2026-09-21 14:13:20 to 2026-09-21 14:13:29 (UTC), of 2 models at 1 server.",
         (
-            "2 of 8 streams froze (silent for 5 s or more), 3 times in all, for 24.0 s together; with 95 % confidence, "
-            "7.1 to 59 % of all do. The longest silence was 12.0 s, and 1 stream ended while frozen."
+            "2 of 8 streams froze (a gap of 5 s or more), 3 times in all, for 24.0 s together; with 95 % confidence, "
+            "7.1 to 59 % of all do. The longest gap was 12.0 s, and 1 stream ended while frozen."
         ),
         "2 of the 2 streams that froze were of model big at api.example.com:8000.",
         (
-            "In 2 of 3 freezes the server's other streams were silent, too. During 1 of 3 freezes another stream of "
+            "In 2 of 3 freezes the server's other streams had a gap, too. During 1 of 3 freezes another stream of "
             "the same server went on. The client cannot see why: look at the server's counters of evicted requests at "
             "those moments, and see what `midstream advise` makes of these lengths."
         ),
@@ -176,7 +176,7 @@ def test_the_words_say_what_the_numbers_are() -> None:
             "up by that."
         ),
         (
-            "1 answer came in one burst, which hides any silence: something between holds answers back; look for a "
+            "1 answer came in one burst, which hides any gap: something between holds answers back; look for a "
             "proxy that buffers."
         ),
         "8 of 10 completed; 1 was cancelled, 1 failed.",
@@ -196,20 +196,20 @@ def test_the_words_never_claim_a_cause_that_a_client_cannot_see() -> None:
 def test_no_freeze_says_how_sure_that_is() -> None:
     said = in_words([a_record(max_gap_s=0.1 * n) for n in range(1, 21)])
     assert said[1] == (
-        "None of the 20 streams in which a silence can be seen froze: with 95 % confidence, no more than 16 % of all "
-        "do. The longest silence was 2.00 s."
+        "None of the 20 streams in which a gap can be measured froze: with 95 % confidence, no more than 16 % of all "
+        "do. The longest gap was 2.00 s."
     )
 
 
 @pytest.mark.parametrize(
     ("thresholds", "froze", "value", "words"),
     [
-        ([], False, 5.0, "nothing reached 5 s, from which a silence is a freeze"),
-        ([5.0, 5.0], False, 5.0, "nothing reached 5 s, from which a silence is a freeze"),
-        ([2.0, 2.0], True, 2.0, "a silence of 2 s is a freeze"),
-        ([2.0, None], True, 2.0, "a silence of 2 s is a freeze"),
+        ([], False, 5.0, "nothing reached 5 s, from which a gap is a freeze"),
+        ([5.0, 5.0], False, 5.0, "nothing reached 5 s, from which a gap is a freeze"),
+        ([2.0, 2.0], True, 2.0, "a gap of 2 s is a freeze"),
+        ([2.0, None], True, 2.0, "a gap of 2 s is a freeze"),
         ([10.0, 0.5, 0.5], True, None, "these streams were watched with several thresholds: 0.5, 10 s"),
-        ([None, None], False, None, "no silence of these streams counted as a freeze"),
+        ([None, None], False, None, "no gap of these streams counted as a freeze"),
         ([None], True, None, "the threshold is not known"),
     ],
 )
@@ -292,12 +292,12 @@ def test_a_terminal_shows_only_those_cells_in_red() -> None:
 @pytest.mark.parametrize(
     ("freezes", "thresholds", "note"),
     [
-        (1, [5.0], "froze: silent for 5 s or more."),
+        (1, [5.0], "froze: a gap of 5 s or more."),
         (1, [2.0, 1.0], "froze: these streams were watched with several thresholds: 1, 2 s."),
         (0, [5.0], None),
     ],
 )
-def test_a_table_of_freezes_says_from_when_a_silence_is_one(
+def test_a_table_of_freezes_says_from_when_a_gap_is_one(
     freezes: int, thresholds: list[float], note: str | None
 ) -> None:
     records = [
@@ -372,7 +372,7 @@ def test_that_others_went_on_is_said_only_if_one_was_there_all_the_while(
         (
             [froze_at(10.0), froze_at(10.0, shared=True, started_at=100.0)],
             (
-                "In 1 of 2 freezes the server's other streams were silent, too. Of 1 it cannot be told whether the "
+                "In 1 of 2 freezes the server's other streams had a gap, too. Of 1 it cannot be told whether the "
                 "whole server stood still: no other stream is known to have gone on there meanwhile. "
             ),
         ),

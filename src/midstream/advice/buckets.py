@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scipy import stats
-
 from midstream._support.statistics import CONFIDENCE
+from midstream.advice._scipy import scipy_stats
 from midstream.sources.fleet import Bucket, Summary
 
 
@@ -94,6 +93,7 @@ def needed_of_buckets(cut: float, *, confidence: float = CONFIDENCE) -> int:
 def _interval(count: float, total: float, confidence: float) -> tuple[float, float]:
     """Return Clopper and Pearson's interval of a share."""
     outside = (1 - confidence) / 2
+    stats = scipy_stats()
     low = 0.0 if count < 0.5 else float(stats.beta.ppf(outside, count, total - count + 1))
     high = 1.0 if count > total - 0.5 else float(stats.beta.ppf(1 - outside, count + 1, total - count))
     return low, high

@@ -58,8 +58,6 @@ ENGINE_KNOBS: Mapping[str, EngineKnob] = MappingProxyType(
 )
 """Every engine of the lab."""
 
-_BLOCK = 16
-
 
 @dataclass(frozen=True, slots=True)
 class SimulationConfig:
@@ -76,20 +74,22 @@ class SimulationConfig:
     requests: int
     seeds: range
     freeze_after_s: float
+    block_size: int = 16
 
     def run(self, cap: int | None, seed: int) -> RunResult:
         """Simulate one cap; None is none."""
-        lever = ENGINE_KNOBS[self.engine]
+        knob = ENGINE_KNOBS[self.engine]
         most = self.most_at_once
-        size = self.pool_tokens // _BLOCK if lever.pool == "num_gpu_blocks" else self.pool_tokens
-        flags: dict[str, int] = {lever.pool: size}
+        flags: dict[str, int] = {knob.pool: self.pool_tokens}
+        if knob.pool == "num_gpu_blocks":
+            flags = {knob.pool: self.pool_tokens // self.block_size, "block_size": self.block_size}
         users = self.users
         if self.engine == "vllm":
             flags["max_num_seqs"] = max(256, most)
         if self.engine.startswith("tgi"):
             flags["max_concurrent_requests"] = max(128, most)
-        if lever.cap is not None:
-            flags[lever.cap] = max(1, most if cap is None else cap)
+        if knob.cap is not None:
+            flags[knob.cap] = max(1, most if cap is None else cap)
         elif cap is not None:
             users = min(cap, most)
         return simulate(
@@ -187,7 +187,7 @@ def candidates(limits: Caps, most: int, *, count: int = 10) -> list[int]:
 
 
 def search(
-    scene: SimulationConfig,
+    config: SimulationConfig,
     limits: Caps,
     goals: Sequence[CapGoal],
     *,
@@ -201,15 +201,15 @@ def search(
 
     def play(cap: int | None) -> Trial:
         runs = []
-        for seed in scene.seeds:
-            runs.append(scene.run(cap, seed))
+        for seed in config.seeds:
+            runs.append(config.run(cap, seed))
             played()
         return Trial(cap, tuple(runs))
 
-    trials = [play(cap) for cap in candidates(limits, scene.most_at_once)]
+    trials = [play(cap) for cap in candidates(limits, config.most_at_once)]
     trials.append(play(None))
     found = _chosen(trials, goals)
-    for cap in _between(found, scene.most_at_once):
+    for cap in _between(found, config.most_at_once):
         trials.insert(-1, play(cap))
     ordered = sorted(trials, key=lambda trial: math.inf if trial.cap is None else trial.cap)
     return _chosen(ordered, goals)

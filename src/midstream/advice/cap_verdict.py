@@ -16,13 +16,26 @@ _SECONDS_MATTER = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CapAdvice:
-    """All that the advice rests on, what the simulation found, and what speaks against any cap."""
+    """How many may run at once, all that the number rests on, and what speaks against any cap."""
 
     pool: Pool
     limits: Caps
-    scene: SimulationConfig
+    """The two caps by the lengths alone."""
+    config: SimulationConfig
     found: Search
     doubts: tuple[Doubt, ...]
+
+    @property
+    def cap(self) -> int | None:
+        """The advised cap; None if none is needed, or none meets the goals, or a cap ends no freeze there."""
+        if self.found.chosen is None or not ENGINE_KNOBS[self.config.engine].evicts:
+            return None
+        return self.found.chosen.cap
+
+    @property
+    def verdict(self) -> str:
+        """The advice in a sentence."""
+        return cap_verdict(self)
 
 
 def goal_text(goal: CapGoal) -> str:
@@ -37,18 +50,18 @@ def goal_text(goal: CapGoal) -> str:
 
 def cap_verdict(advice: CapAdvice) -> str:
     """Say how many may run at once, and what that costs."""
-    found, scene = advice.found, advice.scene
+    found, config = advice.found, advice.config
     free = found.trials[-1]
     goals = " and ".join(goal_text(goal) for goal in found.goals)
-    if not ENGINE_KNOBS[scene.engine].evicts:
+    if not ENGINE_KNOBS[config.engine].evicts:
         return (
-            f"{scene.engine} never takes memory from an answer, so a cap ends no freeze here: requests wait for their "
+            f"{config.engine} never takes memory from an answer, so a cap ends no freeze here: requests wait for their "
             "first token instead, and the lever is max_tokens (`midstream advise max-tokens`)."
         )
     if found.chosen is None:
         return f"No cap meets {goals}: {_nearest(found)}."
     if found.chosen.cap is None:
-        return f"No cap is needed for {goals}: with {scene.most_at_once} at once {_froze(free)} without one."
+        return f"No cap is needed for {goals}: with {config.most_at_once} at once {_froze(free)} without one."
     chosen = found.chosen
     return (
         f"Let at most {chosen.cap} run at once for {goals}: {_froze(chosen)} instead of "

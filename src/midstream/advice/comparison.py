@@ -14,6 +14,13 @@ Judgement: TypeAlias = Literal["better", "worse", "same", "unclear", "unknown"]
 Verdict: TypeAlias = Literal["better", "worse", "unchanged", "cannot tell"]
 
 
+FROZE = "streams that froze"
+TAIL_GAP = "longest gap, p99"
+TOKENS = "tokens per second"
+FIRST_CONTENT = "first content, p95"
+"""The names of the four measures."""
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """What was measured on one side of the change. Times are Unix seconds."""
@@ -23,7 +30,7 @@ class Side:
     streams: float
     """Streams that ended."""
     judged: float
-    """Those in which a silence could be seen."""
+    """Those in which a gap could be measured."""
     froze: float
     """Those of them that froze."""
     gaps: Distribution

@@ -95,7 +95,7 @@ def _of_freezes(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
     if len(frozen) >= _FEW and shared > total / 2:
         yield Doubt(
             "whole server",
-            f"In {shared:,} of {total:,} freezes the server's other streams were silent, too: the engine stood still "
+            f"In {shared:,} of {total:,} freezes the server's other streams had a gap, too: the engine stood still "
             "as a whole, which eviction does not do. Look for prefills, restarts and pauses before you cap anything.",
         )
     withheld = sum(record.suspected == "withheld" for record in frozen)
@@ -121,7 +121,7 @@ def _of_waiting(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
         yield Doubt(
             "out of capacity",
             f"Requests wait already: 5 % for more than {nearest_rank(waits, 0.95):.0f} s before the first token "
-            f"(median {median(waits):.1f} s). A lower cap moves the silence there; more memory or servers end it.",
+            f"(median {median(waits):.1f} s). A lower cap moves the gap there; more memory or servers end it.",
         )
 
 

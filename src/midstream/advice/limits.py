@@ -70,6 +70,15 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class MaxTokensAdvice:
+    """A limit for each model and operation, the one with most answers first."""
+
+    groups: tuple[LimitAdvice, ...]
+    without_lengths: int
+    """Streams in groups of which no length is known, and so nothing can be advised."""
+
+
+@dataclass(frozen=True, slots=True)
 class LimitAdvice:
     """Everything that is known of one model's answers to one kind of request, and the limit that follows."""
 
@@ -98,17 +107,27 @@ class LimitAdvice:
         )
 
 
-def limit_advice(
+def advise_max_tokens(
     records: Sequence[StreamRecord],
     *,
-    cut: float,
+    cut: float = 0.001,
     confidence: float = CONFIDENCE,
     limits: Sequence[int] = (),
     by_group: bool = True,
-) -> tuple[list[LimitAdvice], int]:
-    """Advise a limit for each model and operation, or for all records together.
+) -> MaxTokensAdvice:
+    """Return the smallest `max_tokens`, in tokens, that cuts at most a share `cut` of answers, with its interval.
 
-    Also returns how many records are in groups without a single length, of which nothing can be said.
+    For each model and operation, or with `by_group=False` for all records together. `limits` are other limits whose
+    effect is of interest. An answer that was cut at its limit, left or broken off counts as longer than it is: the
+    share of longer answers is Kaplan and Meier's estimate, and the interval Brookmeyer and Crowley's, both from SciPy
+    (see `midstream.advice.survival`). A group's `limit` is a `Quantile`, or an `Unsupported` that says what is missing;
+    `limit_verdict(group)` is the advice in a sentence.
+
+    Raises ValueError unless `cut` and `confidence` are above 0 and below 1, and ModuleNotFoundError without SciPy.
+
+    >>> advice = advise_max_tokens(records, cut=0.5)    # records = midstream.journal.read("streams.db").records
+    >>> advice.groups[0].limit.limit
+    680
     """
     advised, silent = [], 0
     groups = groups_of(records) if by_group else {("", ""): list(records)}
@@ -118,7 +137,7 @@ def limit_advice(
             advised.append(_advice(model, operation, lengths, cut=cut, confidence=confidence, limits=limits))
         else:
             silent += len(group)
-    return advised, silent
+    return MaxTokensAdvice(tuple(advised), silent)
 
 
 def _advice(

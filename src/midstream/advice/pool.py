@@ -25,6 +25,8 @@ class Pool:
     tokens: int
     source: str
     notes: tuple[str, ...] = ()
+    block_size: int = 16
+    """Tokens in a block of it, where an engine hands it out in blocks."""
 
 
 def pool_of_view(view: ServerView) -> Pool:

@@ -17,9 +17,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from midstream._support.statistics import CONFIDENCE, z_of
+from midstream.advice._scipy import scipy_stats
 
 _ROUNDING = 1e-12
 
@@ -101,6 +100,7 @@ def curve_of(exact: Sequence[int], censored: Sequence[int], *, confidence: float
         lengths = tuple(sorted(set(censored)))
         ones, unknown = (1.0,) * len(lengths), (None,) * len(lengths)
         return Curve(lengths, ones, unknown, unknown, (), tuple(sorted(censored)), confidence)
+    stats = scipy_stats()
     survival = stats.ecdf(stats.CensoredData(uncensored=sorted(exact), right=sorted(censored))).sf
     with warnings.catch_warnings():
         # SciPy says that the band is undefined at 0 and 1, which it marks as NaN and we as None.

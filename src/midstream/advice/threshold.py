@@ -1,4 +1,4 @@
-"""The silence from which the streams of a report counted as frozen, as their records say. Pure."""
+"""The gap from which the streams of a report counted as frozen, as their records say. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The silence in seconds from which all of the streams counted as frozen; `words` are for the reader."""
+    """The gap in seconds from which all of the streams counted as frozen; `words` are for the reader."""
 
     value_s: float | None
     """None if there is no such one: they had several, or none, or it is not known."""
@@ -31,9 +31,9 @@ def threshold_of(records: Sequence[StreamRecord]) -> Threshold:
         several = ", ".join(f"{each:g}" for each in known)
         return Threshold(None, f"these streams were watched with several thresholds: {several} s")
     if not known and seen:
-        words = "the threshold is not known" if froze else "no silence of these streams counted as a freeze"
+        words = "the threshold is not known" if froze else "no gap of these streams counted as a freeze"
         return Threshold(None, words)
     (value_s,) = known or (FREEZE_AFTER_S,)
     if froze:
-        return Threshold(value_s, f"a silence of {value_s:g} s is a freeze")
-    return Threshold(value_s, f"nothing reached {value_s:g} s, from which a silence is a freeze")
+        return Threshold(value_s, f"a gap of {value_s:g} s is a freeze")
+    return Threshold(value_s, f"nothing reached {value_s:g} s, from which a gap is a freeze")

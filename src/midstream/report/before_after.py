@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from midstream._support.numbers import counted, few_or_percent, interval, seconds
-from midstream.advice.compare import CompareGoal, compare
-from midstream.advice.compare_sides import side_of_records
-from midstream.advice.compare_words import verdict
+from midstream.advice.before_after import CompareGoal, compare
+from midstream.advice.comparison_words import verdict
 from midstream.advice.threshold import threshold_of
 from midstream.report.gaps import Series, exceedance
 from midstream.report.section import Section
 from midstream.report.summary import StreamSummary, summarise
 from midstream.report.tables import ReportRow, Table, froze_note
-from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
+from midstream.stream.model import StreamRecord
 
 NAMES = ("before", "after")
 
 _ROWS: tuple[tuple[str, Callable[[StreamSummary], str]], ...] = (
     ("streams", lambda s: f"{s.streams:,}"),
-    ("a silence could be seen in", lambda s: f"{s.gap.count:,}"),
+    ("a gap could be measured in", lambda s: f"{s.gap.count:,}"),
     ("froze", lambda s: counted(s.froze)),
     ("share, with 95 % confidence", lambda s: interval(s.froze)),
     ("frozen for each stream", lambda s: seconds(s.frozen_s / s.froze.total if s.froze.total else None)),
-    ("longest silence, p50", lambda s: seconds(s.gap.p50)),
-    ("longest silence, p95", lambda s: seconds(s.gap.p95)),
-    ("longest silence, p99", lambda s: seconds(s.gap.p99)),
-    ("longest silence, worst", lambda s: seconds(s.gap.max)),
+    ("longest gap, p50", lambda s: seconds(s.gap.p50)),
+    ("longest gap, p95", lambda s: seconds(s.gap.p95)),
+    ("longest gap, p99", lambda s: seconds(s.gap.p99)),
+    ("longest gap, worst", lambda s: seconds(s.gap.max)),
     ("first content, p50", lambda s: seconds(s.first_content.p50)),
     ("first content, p95", lambda s: seconds(s.first_content.p95)),
     ("completed", lambda s: f"{s.outcomes.get('completed', 0):,}"),
@@ -53,9 +52,7 @@ def side_by_side(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) 
 
 def judged(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> str:
     """Say in a sentence whether the change did good, as `midstream compare` does."""
-    freeze_after_s = threshold_of([*before, *after]).value_s or FREEZE_AFTER_S
-    one, other = (side_of_records(records, freeze_after_s) for records in (before, after))
-    return verdict(compare(one, other), CompareGoal())
+    return verdict(compare(before, after), CompareGoal())
 
 
 def section(before: Sequence[StreamRecord], after: Sequence[StreamRecord]) -> Section:

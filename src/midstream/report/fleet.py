@@ -44,10 +44,10 @@ def fleet_in_words(fleet: Fleet, freeze_after_s: float, zone: tzinfo | None = No
     if froze is None:
         said.append(f"Which share of them froze is unknown: {_why_unknown(total.max_gap, freeze_after_s)}.")
     elif not froze.total:
-        said.append("No silence could be measured: that takes an answer that arrives in several pieces.")
+        said.append("No gap could be measured: that takes an answer that arrives in several pieces.")
     else:
         said.append(
-            f"{froze.count:,} of {froze.total:,} were silent for more than {freeze_after_s:g} s; with 95 % confidence, "
+            f"{froze.count:,} of {froze.total:,} had a gap of more than {freeze_after_s:g} s; with 95 % confidence, "
             f"{bounds(froze)} of all are."
         )
     said += [f"{note[0].upper()}{note[1:].rstrip('.')}." for note in fleet.notes if note]
@@ -79,15 +79,15 @@ def fleet_tables(fleet: Fleet, by: str, label: str, top: int, freeze_after_s: fl
 
     return (
         table(
-            "Longest silence of each stream",
-            _silences(),
+            "Longest gap of each stream",
+            _gap_columns(),
             "Read off the buckets of a histogram: true to the bucket, not to the digit. Answers that came in one burst "
             "are left out.",
         ),
         table(
             "Freezes",
             _freezes(freeze_after_s),
-            f"froze: streams silent for more than {freeze_after_s:g} s; freezes and time frozen count from the "
+            f"froze: streams with a gap of more than {freeze_after_s:g} s; freezes and time frozen count from the "
             "threshold that each program has set.",
         ),
         table("Answers", _answers(total)),
@@ -96,7 +96,7 @@ def fleet_tables(fleet: Fleet, by: str, label: str, top: int, freeze_after_s: fl
 
 
 def froze_of(summary: Summary, freeze_after_s: float) -> Share | None:
-    """Return the share of streams that were silent for longer; None without a histogram, or without that bound."""
+    """Return the share of streams that had a longer gap; None without a histogram, or without that bound."""
     gaps = summary.max_gap
     if gaps is None:
         return None
@@ -110,14 +110,14 @@ def froze_of(summary: Summary, freeze_after_s: float) -> Share | None:
 def _why_unknown(gaps: Histogram | None, freeze_after_s: float) -> str:
     around = None if gaps is None else gaps.around(freeze_after_s)
     if around is None:
-        return "there is no histogram of silences in this time"
+        return "there is no histogram of gaps in this time"
     nearest = [_exact(bound) for bound in (around.low, around.high) if 0 < bound < math.inf]
     known = (
         f"the nearest {'is' if len(nearest) == 1 else 'are'} {' and '.join(nearest)} s"
         if nearest
         else "there is none"
     )
-    return f"{_exact(freeze_after_s)} s is not a bound of the histogram of silences; {known}"
+    return f"{_exact(freeze_after_s)} s is not a bound of the histogram of gaps; {known}"
 
 
 def _exact(bound: float) -> str:
@@ -125,7 +125,7 @@ def _exact(bound: float) -> str:
     return f"{bound:g}" if float(f"{bound:g}") == bound else repr(bound)
 
 
-def _silences() -> dict[str, _Cell]:
+def _gap_columns() -> dict[str, _Cell]:
     return {
         "streams": lambda s: _count(s.streams),
         "seen in": lambda s: _count(None if s.max_gap is None else s.max_gap.count),

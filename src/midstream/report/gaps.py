@@ -1,4 +1,4 @@
-"""How long the longest silences were, counted and as shares: two plots of the page. Pure."""
+"""How long the longest gaps were, counted and as shares: two plots of the page. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.stream.model import StreamRecord
 
 PER_DECADE = 5
 LOWEST_S = 0.001
-"""Shorter silences are the noise of a clock, and fall into the first bucket."""
+"""Shorter gaps are the noise of a clock, and fall into the first bucket."""
 
 _TICKS = (
     (0.001, "1 ms"),
@@ -50,9 +50,9 @@ def by_model(records: Sequence[StreamRecord]) -> list[Series]:
     return [*(Series(name, group) for name, group in kept), *others]
 
 
-def silences(series: Sequence[Series], threshold: Threshold) -> Figure | None:
-    """Draw the longest silence of each stream in buckets that grow like its logarithm; None without any."""
-    gaps = [(each.name, silences_of(each.records)) for each in series]
+def gap_counts(series: Sequence[Series], threshold: Threshold) -> Figure | None:
+    """Draw the longest gap of each stream in buckets that grow like its logarithm; None without any."""
+    gaps = [(each.name, gaps_of(each.records)) for each in series]
     everything = [gap for _, found in gaps for gap in found]
     if not everything:
         return None
@@ -76,10 +76,10 @@ def silences(series: Sequence[Series], threshold: Threshold) -> Figure | None:
             }
         )
     return Figure(
-        "silences",
-        "Longest silence of each stream",
-        f"Each stream counts once, with its longest silence; {threshold.words}. The scale of silences is "
-        "logarithmic. Answers that came in one burst are left out: no silence can be seen in them.",
+        "gaps",
+        "Longest gap of each stream",
+        f"Each stream counts once, with its longest gap; {threshold.words}. The scale of gaps is "
+        "logarithmic. Answers that came in one burst are left out: no gap can be measured in them.",
         data,
         {
             "barmode": "stack" if len(data) > 1 else "relative",
@@ -92,11 +92,11 @@ def silences(series: Sequence[Series], threshold: Threshold) -> Figure | None:
 
 
 def exceedance(series: Sequence[Series], threshold: Threshold) -> Figure | None:
-    """Draw which share of streams was silent for longer than so long; None without any silence."""
+    """Draw which share of streams had a gap of at least each length; None without any gap."""
     data: list[Json] = []
     everything: list[float] = []
     for each, colour in zip(series, SERIES, strict=False):
-        found = sorted(silences_of(each.records))
+        found = sorted(gaps_of(each.records))
         if not found:
             continue
         everything += found
@@ -122,8 +122,8 @@ def exceedance(series: Sequence[Series], threshold: Threshold) -> Figure | None:
     smallest = min(trace["y"][-1] for trace in data)
     return Figure(
         "exceedance",
-        "How many were silent for so long",
-        "The share of streams whose longest silence was as long as this or longer. Both scales are logarithmic, so "
+        "How many had a gap this long",
+        "The share of streams whose longest gap was as long as this or longer. Both scales are logarithmic, so "
         "that one stream in a thousand can be read as well as one in ten; the end of a curve rests on a single stream.",
         data,
         {
@@ -141,13 +141,13 @@ def exceedance(series: Sequence[Series], threshold: Threshold) -> Figure | None:
     )
 
 
-def silences_of(records: Sequence[StreamRecord]) -> list[float]:
-    """Return the longest silence of each stream in which one could be seen, in seconds."""
+def gaps_of(records: Sequence[StreamRecord]) -> list[float]:
+    """Return the longest gap of each stream in which one could be seen, in seconds."""
     return [record.max_gap_s for record in records if is_measured(record) and record.max_gap_s is not None]
 
 
 def bucket(gap_s: float) -> int:
-    """Return the bucket of a silence: PER_DECADE of them for each power of ten, 0 beginning at LOWEST_S."""
+    """Return the bucket of a gap: PER_DECADE of them for each power of ten, 0 beginning at LOWEST_S."""
     return max(0, math.floor(PER_DECADE * math.log10(max(gap_s, LOWEST_S) / LOWEST_S) + 1e-9))
 
 
@@ -165,7 +165,7 @@ def _log_axis(first: int, last: int, threshold: Threshold) -> Json:
     if threshold.value_s is not None:
         low, high = min(low, math.log10(threshold.value_s)), max(high, math.log10(threshold.value_s) + 0.1)
     return axis(
-        "longest silence",
+        "longest gap",
         range=[low - 0.05, high + 0.05],
         tickvals=[round(math.log10(value), 4) for value, _ in _TICKS],
         ticktext=[text for _, text in _TICKS],

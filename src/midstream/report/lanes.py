@@ -50,11 +50,11 @@ class Laying:
 
 
 def laid_out(records: Sequence[StreamRecord], most: int = MOST_DRAWN) -> Laying:
-    """Choose the streams with the longest silences if there are too many, and put each into the first free lane.
+    """Choose the streams with the longest gaps if there are too many, and put each into the first free lane.
 
     A server's lanes lie side by side, so that what froze together stands in one column.
     """
-    chosen = sorted(records, key=longest_silence, reverse=True)[:most]
+    chosen = sorted(records, key=longest_gap, reverse=True)[:most]
     by_server: dict[str, list[StreamRecord]] = {}
     for record in sorted(chosen, key=lambda record: record.started_at):
         by_server.setdefault(name_of(record, "server"), []).append(record)
@@ -72,13 +72,13 @@ def laid_out(records: Sequence[StreamRecord], most: int = MOST_DRAWN) -> Laying:
     return Laying(tuple(drawn), tuple(blocks), tuple(columns), len(records))
 
 
-def longest_silence(record: StreamRecord) -> float:
-    """Return the longest silence of a stream in seconds, hidden ones too; -1 where none could be seen."""
+def longest_gap(record: StreamRecord) -> float:
+    """Return the longest gap of a stream in seconds, hidden ones too; -1 where none could be seen."""
     return max([-1.0 if record.max_gap_s is None else record.max_gap_s, *(s.length_s for s in spans(record))])
 
 
 def spans(record: StreamRecord) -> tuple[FreezeSpan, ...]:
-    """Return the freezes of a stream, or the one that its longest silence was, if they were not written down."""
+    """Return the freezes of a stream, or the one that its longest gap was, if they were not written down."""
     if record.freeze_spans or not record.freezes or record.max_gap_s is None or record.max_gap_at_s is None:
         return record.freeze_spans
     return (

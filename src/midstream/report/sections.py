@@ -8,7 +8,7 @@ from datetime import tzinfo
 from midstream.advice.threshold import threshold_of
 from midstream.report.answer_lengths import lengths, limit_use
 from midstream.report.before_after import section
-from midstream.report.gaps import by_model, exceedance, silences
+from midstream.report.gaps import by_model, exceedance, gap_counts
 from midstream.report.grouping import grouped
 from midstream.report.section import Section
 from midstream.report.tables import tables
@@ -33,7 +33,7 @@ def sections(
     """
     threshold = threshold_of(records)
     models = by_model(records)
-    gaps = (silences(models, threshold), exceedance(models, threshold))
+    gaps = (gap_counts(models, threshold), exceedance(models, threshold))
     tokens = (lengths(records), limit_use(records))
     parts = [
         Section("In short", sentences=(*in_words(records, zone), *(f"Note: {note}." for note in lost))),
@@ -41,7 +41,7 @@ def sections(
         Section("When", figures=(timeline(records, zone),)),
         Section(
             "How long",
-            sentences=() if any(gaps) else ("No silence could be measured, so there is none to draw.",),
+            sentences=() if any(gaps) else ("No gap could be measured, so there is none to draw.",),
             figures=tuple(figure for figure in gaps if figure is not None),
         ),
         Section(

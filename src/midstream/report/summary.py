@@ -1,4 +1,4 @@
-"""What a number of streams were like together: silences, freezes, first content, endings, limits. Pure."""
+"""What a number of streams were like together: gaps, freezes, first content, endings, limits. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class StreamSummary:
 
     streams: int
     buffered: int
-    """Answers that came in one burst, in which no silence can be seen: not in `gap` and not in `froze`."""
+    """Answers that came in one burst, in which no gap can be measured: not in `gap` and not in `froze`."""
     gap: Quantiles
-    """Each stream's longest silence, where it has one."""
+    """Each stream's longest gap, where it has one."""
     froze: Share
-    """Streams that froze, of those in which a silence could be seen."""
+    """Streams that froze, of those in which a gap could be measured."""
     freezes: int
     frozen_s: float
     never_ended: int
@@ -41,9 +41,9 @@ class StreamSummary:
     hidden: int
     """Freezes that a busy caller did not wait for; not among `freezes`."""
     shared: Share
-    """Freezes in which the server's other streams were silent, too."""
+    """Freezes in which the server's other streams had a gap, too."""
     suspected: Mapping[str, int]
-    """What the longest silence was (`stall`, `withheld`, `unknown`), over the streams that froze."""
+    """What the longest gap was (`stall`, `withheld`, `unknown`), over the streams that froze."""
     first_content: Quantiles
     outcomes: Mapping[str, int]
     finished: int

@@ -51,17 +51,17 @@ class _Column:
 def tables(grouping: Grouping, threshold: Threshold | None = None) -> tuple[Table, ...]:
     """Return everything there is to say of streams that were told apart by one thing.
 
-    `threshold` is the silence from which they counted as frozen, as far as it is known.
+    `threshold` is the gap from which they counted as frozen, as far as it is known.
     """
     total = grouping.total
     shown = [
-        _table("Longest silence of each stream", grouping, _SILENCES, _silence_notes(total)),
+        _table("Longest gap of each stream", grouping, _GAPS, _gap_notes(total)),
         _table("Freezes", grouping, _FREEZES, _freeze_notes(total, threshold)),
         _table("Answers", grouping, _answers(total), ()),
         _table("Limits", grouping, _LIMITS, _limit_notes(total)),
     ]
     if total.freezes or total.hidden:
-        shown.insert(2, _table("Whose silence", grouping, _whose(total), _whose_notes(total)))
+        shown.insert(2, _table("Attribution of freezes", grouping, _whose(total), _whose_notes(total)))
     return tuple(shown)
 
 
@@ -84,16 +84,16 @@ def _table(title: str, grouping: Grouping, columns: Sequence[_Column], notes: Se
     )
 
 
-def _silence_notes(total: StreamSummary) -> list[str]:
+def _gap_notes(total: StreamSummary) -> list[str]:
     without = total.streams - total.froze.total
     parts = [
-        f"{total.buffered:,} that came in one burst, which hides any silence" if total.buffered else "",
+        f"{total.buffered:,} that came in one burst, which hides any gap" if total.buffered else "",
         f"{without - total.buffered:,} with fewer than two pieces of output"
         if without > total.buffered
         else "",
     ]
     return [
-        f"Left out, since no silence can be seen in them: {' and '.join(filter(None, parts))}."
+        f"Left out, since no gap can be measured in them: {' and '.join(filter(None, parts))}."
         if without
         else "",
         "The p99 of fewer than 100 streams is the longest of them." if 0 < total.gap.count < 100 else "",
@@ -106,7 +106,7 @@ def froze_note(total: StreamSummary, threshold: Threshold | None) -> str:
         return ""
     if threshold.value_s is None:
         return f"froze: {threshold.words}."
-    return f"froze: silent for {threshold.value_s:g} s or more."
+    return f"froze: a gap of {threshold.value_s:g} s or more."
 
 
 def _freeze_notes(total: StreamSummary, threshold: Threshold | None) -> list[str]:
@@ -134,11 +134,11 @@ def _whose_notes(total: StreamSummary) -> list[str]:
         "hidden: the server froze, and the program was busy and did not wait; these are not among the freezes."
         if total.hidden
         else "",
-        "shared: the server's other streams were silent, too; a stream that is alone there counts as not shared."
+        "shared: the server's other streams had a gap, too; a stream that is alone there counts as not shared."
         if total.freezes
         else "",
         "stall, withheld: nothing was made, or it was made and held back; of the streams that froze, by their longest "
-        "silence."
+        "gap."
         if _told(total)
         else "Whether output was not made or held back is unknown: it takes a server that counts tokens on every chunk."
         if total.froze.count
@@ -191,7 +191,7 @@ def _tokens(value: float | None) -> str:
     return ABSENT if value is None else f"{value:,.0f}"
 
 
-_SILENCES = (
+_GAPS = (
     _Column("streams", lambda s: f"{s.streams:,}"),
     _Column("seen in", lambda s: f"{s.gap.count:,}"),
     _Column("p50", lambda s: seconds(s.gap.p50)),

@@ -71,11 +71,11 @@ def _caption(laying: Laying, zone: timezone) -> str:
     which = (
         f"Each of the {plural(drawn, 'stream')} is a bar"
         if drawn == laying.total
-        else f"Drawn are the {drawn:,} streams with the longest silences of {laying.total:,}, each as a bar; the "
+        else f"Drawn are the {drawn:,} streams with the longest gaps of {laying.total:,}, each as a bar; the "
         "curves above count all of them"
     )
     return (
-        f"{which}, pale until its first content, with its freezes in it; a cross ends a bar whose last silence never "
+        f"{which}, pale until its first content, with its freezes in it; a cross ends a bar whose last gap never "
         "ended. Streams of one server lie together, so that a freeze of the whole server stands as a column. Drag "
         f"over a part to enlarge it, double-click to see all, point at a bar to read what it was. Times are {zone}."
     )
@@ -206,7 +206,7 @@ def about(record: StreamRecord, zone: timezone) -> str:
         f"{label(name_of(record, 'model'))} at {label(name_of(record, 'server'))}",
         f"{datetime.fromtimestamp(record.started_at, zone):%Y-%m-%d %H:%M:%S}, {seconds(record.duration_s)}, "
         f"{record.outcome.value}" + (f" ({label(reasons)})" if reasons else ""),
-        f"first content {seconds(record.time_to_first_content_s)}, longest silence {seconds(record.max_gap_s)}",
+        f"first content {seconds(record.time_to_first_content_s)}, longest gap {seconds(record.max_gap_s)}",
     ]
     if record.output_tokens is not None:
         limit = "no limit" if record.token_limit is None else f"of {record.token_limit:,}"

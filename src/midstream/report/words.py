@@ -47,7 +47,7 @@ def _sentences(records: Sequence[StreamRecord], total: StreamSummary, zone: tzin
         )
     if total.buffered:
         yield (
-            f"{plural(total.buffered, 'answer')} came in one burst, which hides any silence: something between holds "
+            f"{plural(total.buffered, 'answer')} came in one burst, which hides any gap: something between holds "
             "answers back; look for a proxy that buffers."
         )
     yield _endings(total)
@@ -72,20 +72,20 @@ def _what(records: Sequence[StreamRecord], zone: tzinfo | None) -> str:
 def _froze(total: StreamSummary, threshold: Threshold) -> str:
     seen = total.froze.total
     if not seen:
-        return "No silence could be measured: that takes an answer that arrives in several pieces."
-    longest = f"The longest silence was {seconds(total.gap.max)}"
+        return "No gap could be measured: that takes an answer that arrives in several pieces."
+    longest = f"The longest gap was {seconds(total.gap.max)}"
     if not total.froze.count:
         if seen == 1:
-            return f"The one stream in which a silence can be seen did not freeze. {longest}."
+            return f"The one stream in which a gap can be measured did not freeze. {longest}."
         return (
-            f"None of the {seen:,} streams in which a silence can be seen froze: with 95 % confidence, no more than "
+            f"None of the {seen:,} streams in which a gap can be measured froze: with 95 % confidence, no more than "
             f"{percent(total.froze.high)} of all do. {longest}."
         )
     times = "" if total.freezes == total.froze.count else f", {plural(total.freezes, 'time')} in all"
     ended = f", and {plural(total.never_ended, 'stream')} ended while frozen" if total.never_ended else ""
-    silent = "" if threshold.value_s is None else f" (silent for {threshold.value_s:g} s or more)"
+    length = "" if threshold.value_s is None else f" (a gap of {threshold.value_s:g} s or more)"
     return (
-        f"{total.froze.count:,} of {plural(seen, 'stream')} froze{silent}{times}, for {seconds(total.frozen_s)} "
+        f"{total.froze.count:,} of {plural(seen, 'stream')} froze{length}{times}, for {seconds(total.frozen_s)} "
         f"together; with 95 % confidence, {bounds(total.froze)} of all do. {longest}{ended}."
     )
 
@@ -114,12 +114,12 @@ def _whose(records: Sequence[StreamRecord], total: StreamSummary) -> str:
     if shared == freezes:
         what = "In every freeze" if freezes > 1 else "In that freeze"
         return (
-            f"{what} the server's other streams were silent, too: it was the whole server, or the way to it. Look for "
+            f"{what} the server's other streams had a gap, too: it was the whole server, or the way to it. Look for "
             "a long prefill or an engine that stood still, and at the network."
         )
     if total.suspected.get("withheld", 0) == total.froze.count:
         return (
-            "The tokens of those silences came all at once after them, so they were made and held back: look at the "
+            "The tokens of those gaps came all at once after them, so they were made and held back: look at the "
             "server's parser for tool calls or reasoning, and at proxies between."
         )
     told = _apart(freezes, shared, min(went_on(records), freezes - shared))
@@ -142,7 +142,7 @@ def _apart(freezes: int, shared: int, others_went_on: int) -> Iterator[str]:
             yield "During that freeze another stream of the same server went on."
         return
     if shared:
-        yield f"In {shared:,} of {freezes:,} freezes the server's other streams were silent, too."
+        yield f"In {shared:,} of {freezes:,} freezes the server's other streams had a gap, too."
     if others_went_on:
         yield f"During {others_went_on:,} of {freezes:,} freezes another stream of the same server went on."
     if untold:

@@ -10,78 +10,83 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from midstream._support.numbers import per_cent, percent
 from midstream.advice.cap_search import ENGINE_KNOBS, Search, Trial, TrialFigure
 from midstream.advice.cap_verdict import CapAdvice, cap_verdict, goal_text
-from midstream.advice.compare import CompareGoal
+from midstream.advice.comparison import CompareGoal
 from midstream.advice.engines import flags_for
 from midstream.advice.situation import Situation
 from midstream.lab.admission import ENGINES
+from midstream.report.terminal import bar, fits
 
 _BAR = 16
+ADVISED = "<- advised"
 
 
 def show(console: Console, advice: CapAdvice, journal: Path) -> None:
     """Print everything; `journal` is where the streams came from, and those after the change will go."""
     _show_basis(console, advice)
     console.print()
-    console.print(_curve(advice))
-    scene = advice.scene
+    wide = _curve(console, advice)
+    console.print(wide if fits(console, wide) else _narrow_curve(advice))
+    config = advice.config
     how = (
-        f"{scene.most_at_once} users in turn, {scene.requests} requests"
-        if scene.users is not None
-        else f"{len(scene.load.requests)} requests as they came"
+        f"{config.most_at_once} clients in turn, {config.requests} requests"
+        if config.users is not None
+        else f"{len(config.load.requests)} requests as they came"
     )
     console.print(
-        f"Simulated: {scene.engine} on {scene.hardware.name}, {how}, {len(scene.seeds)} seeds"
-        f"{' together (least-most)' if len(scene.seeds) > 1 else ''}. Times are those of this hardware, "
-        "not of yours.\n",
+        f"Simulated: {config.engine} on {config.hardware.name}, {how}, {len(config.seeds)} seeds"
+        f"{' together (least-most)' if len(config.seeds) > 1 else ''}.\n",
         style="dim",
-        soft_wrap=True,
+        soft_wrap=not console.is_terminal,
     )
     for doubt in advice.doubts:
-        console.print(f"But: {doubt.sentence}", soft_wrap=True)
-    console.print(cap_verdict(advice), style="bold", soft_wrap=True)
-    chosen = advice.found.chosen
-    if chosen is not None and chosen.cap is not None:
-        for flag in flags_for(scene.engine, Situation(cap=chosen.cap)).flags:
-            if str(chosen.cap) in flag.text:
+        console.print(f"But: {doubt.sentence}", soft_wrap=not console.is_terminal)
+    console.print(cap_verdict(advice), style="bold", soft_wrap=not console.is_terminal)
+    if advice.cap is not None and advice.found.chosen is not None:
+        for flag in flags_for(config.engine, Situation(cap=advice.cap)).flags:
+            if str(advice.cap) in flag.text:
                 console.print(f"  {flag.text}    {flag.why}", soft_wrap=True)
-        console.print(f"Afterwards: {comparing(advice.found, chosen, journal)}", soft_wrap=True)
+        console.print(f"Afterwards: {comparing(advice.found, advice.found.chosen, journal)}", soft_wrap=True)
 
 
 def comparing(found: Search, chosen: Trial, journal: Path) -> str:
-    """Return the command that tells whether the cap did good, at no more than the price that the simulation names."""
-    free = found.trials[-1].all("throughput")
-    price = math.ceil(100 * max(0.0, 1 - chosen.all("throughput") / free)) if free else 0
+    """Return the command that checks whether the cap helped, at no more than the price that the simulation names."""
     command = f"midstream compare --journal {shlex.quote(str(journal))} --at WHEN-YOU-SET-IT"
-    if price <= 100 * CompareGoal().give_up:
-        return command
-    usual = f"{100 * CompareGoal().give_up:g} %"
-    return (
-        f"{command} --give-up {price}    (its price here; without it, {usual} of the throughput may be lost)"
-    )
+    free, usual, prices = found.trials[-1], CompareGoal(), []
+    lost = 1 - chosen.all("throughput") / free.all("throughput") if free.all("throughput") else 0.0
+    if lost > usual.give_up:
+        command += f" --give-up {math.ceil(100 * lost)}"
+        prices.append(f"{percent(usual.give_up)} of the throughput may be lost")
+    wait = chosen.all("first-token")
+    if wait > usual.bearable_s and wait > free.all("first-token"):
+        command += f" --bearable {math.ceil(1.2 * wait)}"
+        prices.append(f"the first content may take {usual.bearable_s:g} s")
+    return f"{command}    (its price here; without it, {' and '.join(prices)})" if prices else command
 
 
 def _show_basis(console: Console, advice: CapAdvice) -> None:
-    load, limits, pool = advice.scene.load, advice.limits, advice.pool
-    console.print(f"KV cache: {pool.tokens:,} tokens ({pool.source})", soft_wrap=True)
+    load, limits, pool = advice.config.load, advice.limits, advice.pool
+    whole = not console.is_terminal
+    console.print(f"KV cache: {pool.tokens:,} tokens ({pool.source})", soft_wrap=whole)
     for note in pool.notes:
-        console.print(f"  {note}", style="dim", soft_wrap=True)
+        console.print(f"  {note}", style="dim", soft_wrap=whole)
     unknown = f"; {load.unknown:,} streams without lengths are left out" if load.unknown else ""
     console.print(
         f"Load: {len(load.requests):,} answers, prompts of {load.mean_prompt:,.0f} tokens and answers of "
         f"{load.mean_answer:,.0f} on average (95 % up to {load.p95_answer:,.0f}); {load.peak} streams at once at most, "
         f"{load.usual} or fewer for 95 % of the time{unknown}",
-        soft_wrap=True,
+        soft_wrap=whole,
     )
     console.print(
-        f"Caps by the lengths alone: {limits.never} so that long answers hardly ever meet (never), "
-        f"{limits.average} that the average fills (average)",
-        soft_wrap=True,
+        f"Caps from the lengths alone: {limits.never} (never: no preemption even if long answers run at the same "
+        f"time), {limits.average} (average: what the cache holds of average requests)",
+        soft_wrap=whole,
     )
 
 
-def _curve(advice: CapAdvice) -> Table:
+def _curve(console: Console, advice: CapAdvice) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("cap", justify="right", no_wrap=True)
     for heading in ("frozen %", "p99 gap s", "tokens/s", "first token s, p95"):
@@ -96,7 +101,25 @@ def _curve(advice: CapAdvice) -> Table:
             _spread(trial, "p99-gap", digits=1),
             _spread(trial, "throughput"),
             f"{trial.all('first-token'):.1f}",
-            "█" * round(trial.all("throughput") / best * _BAR),
+            bar(console, trial.all("throughput") / best, _BAR),
+            _mark(advice, trial),
+        )
+    return table
+
+
+def _narrow_curve(advice: CapAdvice) -> Table:
+    """Return the same without the spread over seeds and the bars, so that it fits into 60 characters."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("cap", "frozen\n%", "p99 gap\ns", "tokens\nper s", "TTFT\np95 s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("")
+    for trial in advice.found.trials:
+        table.add_row(
+            "none" if trial.cap is None else str(trial.cap),
+            per_cent(trial.all("freeze-share")),
+            f"{trial.all('p99-gap'):.1f}",
+            f"{trial.all('throughput'):.0f}",
+            f"{trial.all('first-token'):.1f}",
             _mark(advice, trial),
         )
     return table
@@ -114,12 +137,12 @@ def _mark(advice: CapAdvice, trial: Trial) -> str:
         for name, cap in (("never", advice.limits.never), ("average", advice.limits.average))
         if cap == trial.cap
     ]
-    return ", ".join([*marks, "<- advised"] if trial is advice.found.chosen else marks)
+    return ", ".join([*marks, ADVISED] if trial is advice.found.chosen else marks)
 
 
 def document(advice: CapAdvice) -> dict[str, object]:
     """Return everything for a script."""
-    scene, load, found = advice.scene, advice.scene.load, advice.found
+    config, load, found = advice.config, advice.config.load, advice.found
     chosen = found.chosen
     return {
         "pool": asdict(advice.pool),
@@ -135,14 +158,14 @@ def document(advice: CapAdvice) -> dict[str, object]:
         },
         "caps": asdict(advice.limits),
         "simulation": {
-            "engine": scene.engine,
-            "rule": ENGINES[scene.engine].rule,
-            "evicts": ENGINE_KNOBS[scene.engine].evicts,
-            "hardware": asdict(scene.hardware),
-            "users": scene.users,
-            "requests": scene.requests if scene.users is not None else len(load.requests),
-            "seeds": len(scene.seeds),
-            "freeze_after_s": scene.freeze_after_s,
+            "engine": config.engine,
+            "rule": ENGINES[config.engine].rule,
+            "evicts": ENGINE_KNOBS[config.engine].evicts,
+            "hardware": asdict(config.hardware),
+            "users": config.users,
+            "requests": config.requests if config.users is not None else len(load.requests),
+            "seeds": len(config.seeds),
+            "freeze_after_s": config.freeze_after_s,
         },
         "goals": [{"name": goal.name, "most": goal.most, "text": goal_text(goal)} for goal in found.goals],
         "curve": [

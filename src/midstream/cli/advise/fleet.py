@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from midstream._support.numbers import percent
 from midstream.advice.fleet_limits import BY, fleet_caps, fleet_limit_verdict, fleet_limits
 from midstream.advice.pool import Pool
-from midstream.cli.advise.options import NOT_ENOUGH
+from midstream.cli.advise.options import NOT_ENOUGH, print_json
 from midstream.cli.common.errors import CliError
+from midstream.cli.common.journal_options import StreamOptions
 from midstream.cli.common.prometheus_options import fleet_of
+from midstream.report.terminal import console
 from midstream.sources.prometheus import PrometheusSource
 
 
@@ -31,9 +30,7 @@ def refuse_with_prometheus(given: Mapping[str, object]) -> None:
 
 def advise_fleet(
     source: PrometheusSource,
-    since: str | None,
-    until: str | None,
-    where: Sequence[str] | None,
+    streams: StreamOptions,
     *,
     cut: float,
     confidence: float,
@@ -41,7 +38,7 @@ def advise_fleet(
 ) -> int:
     """Print the bounds of the limit for each model, and return the exit status."""
     with source:
-        fleet = fleet_of(source, since, until, where, by=BY)
+        fleet = fleet_of(source, streams.since, streams.until, streams.where, by=BY)
     limits, silent = fleet_limits(fleet.summaries, cut, confidence)
     if not limits:
         raise CliError(
@@ -51,10 +48,9 @@ def advise_fleet(
     if as_json:
         groups = [{**asdict(limit), "verdict": fleet_limit_verdict(limit)} for limit in limits]
         document = {"groups": groups, "groups_without_lengths": silent, "notes": list(fleet.notes)}
-        json.dump(document, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json(document)
     else:
-        console = _console()
+        shown = console(120)
         table = Table(box=None, pad_edge=False)
         for heading in ("model", "operation", "answers", "ended early", f"limit that cuts {percent(cut)}"):
             table.add_column(
@@ -70,46 +66,39 @@ def advise_fleet(
                 percent(bounds.cut_off_share),
                 f"above {bounds.low:,.0f}{upper}",
             )
-        console.print(table)
-        console.print()
+        shown.print(table)
+        shown.print()
         for note in fleet.notes:
-            console.print(note, style="dim", soft_wrap=True)
+            shown.print(note, style="dim", soft_wrap=True)
         for limit in limits:
             name = ", ".join(part for part in (limit.model, limit.operation) if part)
-            console.print(f"{name}: {fleet_limit_verdict(limit)}", style="bold", soft_wrap=True)
+            shown.print(f"{name}: {fleet_limit_verdict(limit)}", style="bold", soft_wrap=True)
     return 0 if any(limit.bounds.high is not None for limit in limits) else NOT_ENOUGH
 
 
 def cap_fleet(
     source: PrometheusSource,
-    since: str | None,
-    until: str | None,
-    where: Sequence[str] | None,
+    streams: StreamOptions,
     *,
     pool: Pool,
     as_json: bool,
 ) -> int:
     """Print the caps by the lengths alone, and return the exit status."""
     with source:
-        total = fleet_of(source, since, until, where).total
+        total = fleet_of(source, streams.since, streams.until, streams.where).total
     try:
         limits = fleet_caps(total, pool.tokens)
     except ValueError as error:
         raise CliError(f"{error}: monitor(..., include_usage=True)") from error
     verdict = (
-        f"Let at most {limits.average} run at once, which the average fills ({limits.never} so that long "
-        "answers hardly "
-        "ever meet). A journal holds the lengths that a simulation needs to say what that costs."
+        f"Let at most {limits.average} run at once: the cache holds so many average requests ({limits.never}: no "
+        "preemption even if long answers run at the same time). With a journal, a simulation finds the cap between "
+        "the two, and its cost."
     )
     if as_json:
-        json.dump({"pool": asdict(pool), "caps": asdict(limits), "verdict": verdict}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json({"pool": asdict(pool), "caps": asdict(limits), "verdict": verdict})
     else:
-        console = _console()
-        console.print(f"KV cache: {pool.tokens:,} tokens ({pool.source})", soft_wrap=True)
-        console.print(verdict, style="bold", soft_wrap=True)
+        shown = console(120)
+        shown.print(f"KV cache: {pool.tokens:,} tokens ({pool.source})", soft_wrap=True)
+        shown.print(verdict, style="bold", soft_wrap=True)
     return 0
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 120)

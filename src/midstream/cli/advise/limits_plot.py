@@ -9,25 +9,18 @@ from typing import Any
 from midstream._support.numbers import percent
 from midstream.advice.limits import LimitAdvice
 from midstream.advice.survival import Quantile
-from midstream.cli.common.errors import CliError, installing, unwritten
+from midstream.cli.common.plots import new_figure, save
 
 _MOST = 4
 
 
 def plot_limits(file: Path, advised: Sequence[LimitAdvice]) -> None:
     """Draw the share of answers longer than each length, with limits, for the groups with most answers."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and only plots need it
-    except ModuleNotFoundError:
-        raise CliError(f"plots need matplotlib: {installing('lab')}") from None
     shown = advised[:_MOST]
-    figure = Figure(figsize=(8, 1 + 3.5 * len(shown)), layout="constrained")
+    figure = new_figure(8, 1 + 3.5 * len(shown))
     for axes, advice in zip(figure.subplots(len(shown), 1, squeeze=False)[:, 0], shown, strict=True):
         _draw(axes, advice)
-    try:
-        figure.savefig(file, dpi=120)
-    except OSError as error:
-        raise unwritten(file, error) from error
+    save(figure, file)
 
 
 def _draw(axes: Any, advice: LimitAdvice) -> None:

@@ -9,17 +9,19 @@ from rich.console import Console
 from rich.table import Table
 
 from midstream._support.numbers import percent
-from midstream.advice.limits import LimitAdvice, Tried
+from midstream.advice.limit_words import limit_verdict
+from midstream.advice.limits import LimitAdvice, MaxTokensAdvice, Tried
 from midstream.advice.reserving import RESERVING
 from midstream.advice.survival import Quantile
-from midstream.advice.words import limit_verdict
 
+_READABLE = 100
+"""The width from which the table of engines can be read."""
 _CAUSES = {
     "limit": "cut at a limit",
     "left": "left by the reader",
     "failed": "failed",
     "filtered": "filtered",
-    "unclear": "ended without saying why",
+    "unclear": "ended without a finish reason",
 }
 _LEFT_OUT = {
     "no usage": "without usage",
@@ -29,28 +31,29 @@ _LEFT_OUT = {
 }
 
 
-def show(console: Console, advised: Sequence[LimitAdvice], silent: int, engines: Sequence[str]) -> None:
+def show(console: Console, advised: MaxTokensAdvice, engines: Sequence[str]) -> None:
     """Print every group, the one with most answers first, then what a limit means to each engine."""
-    for advice in advised:
+    for advice in advised.groups:
         _show_group(console, advice)
         console.print()
-    if silent:
+    if advised.without_lengths:
         console.print(
-            f"{silent:,} streams of other models or operations say nothing about lengths.\n", style="dim"
+            f"{advised.without_lengths:,} streams of other models or operations do not show their lengths.\n",
+            style="dim",
         )
-    _show_engines(console, advised[0], engines)
+    _show_engines(console, advised.groups[0], engines)
 
 
 def _show_group(console: Console, advice: LimitAdvice) -> None:
     name = ", ".join(part for part in (advice.model, advice.operation) if part) or "all together"
-    console.print(f"{name}: {_counted(advice)}", soft_wrap=True)
+    console.print(f"{name}: {_counted(advice)}", soft_wrap=not console.is_terminal)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column("")
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("")
     found = advice.limit
     if isinstance(found, Quantile):
-        interval = f"{found.confidence:.0%} interval {found.low:,} to {found.high:,}"
+        interval = f"{percent(found.confidence)} interval {found.low:,} to {found.high:,}"
         table.add_row(f"smallest limit that cuts {percent(found.cut)}", f"{found.limit:,}", interval)
         if advice.naive != found.limit:
             table.add_row("  with cut answers taken as they are", f"{advice.naive:,}", "too low")
@@ -69,8 +72,8 @@ def _show_group(console: Console, advice: LimitAdvice) -> None:
     if advice.tried:
         console.print(_tried(advice))
     for warning in _warnings(advice):
-        console.print(warning, soft_wrap=True)
-    console.print(limit_verdict(advice), style="bold", soft_wrap=True)
+        console.print(warning, soft_wrap=not console.is_terminal)
+    console.print(limit_verdict(advice), style="bold", soft_wrap=not console.is_terminal)
 
 
 def _counted(advice: LimitAdvice) -> str:
@@ -135,7 +138,7 @@ def _warnings(advice: LimitAdvice) -> list[str]:
         )
     if advice.lengths.left_out.get("no usage", 0) > 0.2 * advice.curve.answers:
         warnings.append(
-            "Many answers say nothing about their length; ask for usage: monitor(..., include_usage=True)."
+            "Many answers do not show their length; ask for usage: monitor(..., include_usage=True)."
         )
     if advice.lengths.causes["unclear"] > 0.5 * advice.curve.answers:
         warnings.append(
@@ -145,30 +148,36 @@ def _warnings(advice: LimitAdvice) -> list[str]:
 
 
 def _show_engines(console: Console, advice: LimitAdvice, engines: Sequence[str]) -> None:
+    """Print what each engine reserves, as a table where that is readable and as paragraphs on a narrow terminal."""
     today = advice.asked.most_common(1)[0][0] if advice.asked else None
     limit = advice.limit.limit if isinstance(advice.limit, Quantile) else None
     table = Table(box=None, pad_edge=False)
     table.add_column("server", no_wrap=len(engines) == 1)
-    table.add_column("set aside today", justify="right")
+    table.add_column("reserved today", justify="right")
     table.add_column("with the limit", justify="right")
     table.add_column("what a limit does")
     for name in engines:
         reserving = RESERVING[name]
-        before = reserving.held(today)
-        after = None if limit is None else reserving.held(limit)
-        table.add_row(reserving.title, _held(before), _held(after), reserving.meaning)
-    console.print(table)
+        before = _held(reserving.held(today))
+        after = _held(None if limit is None else reserving.held(limit))
+        table.add_row(reserving.title, before, after, reserving.meaning)
+        if console.width < _READABLE:
+            console.print(
+                f"{reserving.title}: {before} tokens reserved today, {after} with the limit; {reserving.meaning}."
+            )
+    if console.width >= _READABLE:
+        console.print(table)
 
 
 def _held(tokens: int | None) -> str:
     return "not known" if tokens is None else f"{tokens:,}"
 
 
-def document(advised: Sequence[LimitAdvice], silent: int, engines: Sequence[str]) -> dict[str, object]:
+def document(advised: MaxTokensAdvice, engines: Sequence[str]) -> dict[str, object]:
     """Return everything for a script."""
     return {
-        "groups": [_group(advice, engines) for advice in advised],
-        "streams_of_other_groups_without_lengths": silent,
+        "groups": [_group(advice, engines) for advice in advised.groups],
+        "streams_of_other_groups_without_lengths": advised.without_lengths,
     }
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, TypeAlias
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from midstream.cli.common.errors import CliError, unread
 
@@ -55,9 +60,25 @@ def read_text(path: Path) -> str:
     return read.decode("utf-8", errors="replace")
 
 
-def check_plot(plot: Path | None, endings: Sequence[str]) -> None:
-    """Raise BadParameter for a file that cannot be drawn into."""
-    if plot is not None and plot.suffix not in endings:
-        raise typer.BadParameter(f"{plot} must end in {' or '.join(endings)}.", param_hint="--plot")
-    if plot is not None and not plot.parent.is_dir():  # known before the work, and not after it
-        raise CliError(f"there is no folder {plot.parent}; make it, or name another file than {plot}")
+def print_json(document: object) -> None:
+    """Print one JSON document to standard output."""
+    json.dump(document, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+class ShownProgress:
+    """A progress bar that is told how many runs are done, and of how many; removed at the end."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._shown = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        self._shown.__enter__()
+        task = self._shown.add_task(self._title, total=None)
+        return lambda done, expected: self._shown.update(task, completed=done, total=expected)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.__exit__(kind, error, trace)

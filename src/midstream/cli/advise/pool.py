@@ -1,165 +1,125 @@
-"""The options that tell the size of a server's KV cache, and what the server says of itself."""
+"""The options for the size of a server's KV cache, and for its metrics page."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from midstream.advice.concurrency import family_of
 from midstream.advice.kv import DTYPES, ConfigError, kv_cache_of
-from midstream.advice.load import RecordedLoad
 from midstream.advice.pool import Pool, PoolError, bytes_of, pool_of_log, pool_of_model, pool_of_view
 from midstream.cli.advise.options import read_text
 from midstream.cli.common.errors import CliError
-from midstream.cli.common.http_options import SERVER_TOKEN, headers_of
+from midstream.cli.common.http_options import SERVER_TOKEN, HeaderOption, headers_of
 from midstream.sources.scrape import ScrapeError, Scraper
 from midstream.sources.server import ENGINES, PageError, ServerView, view_of
 
 _POOL = "KV cache"
-LEAST_POOL, MOST_POOL = 32, 10**10
-"""Tokens of a KV cache: two blocks, which every engine needs, and more than a rack of GPUs holds."""
-
-PoolOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--pool", metavar="TOKENS", min=1, help="Tokens it holds.", show_default=False, rich_help_panel=_POOL
-    ),
-]
-ServerOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        help="Ask the server's /metrics. A key: MIDSTREAM_SERVER_TOKEN.",
-        show_default=False,
-        rich_help_panel=_POOL,
-    ),
-]
-MetricsOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--metrics", metavar="FILE", help="A saved /metrics page.", show_default=False, rich_help_panel=_POOL
-    ),
-]
-LogOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--log", metavar="FILE", help="The server's start-up log.", show_default=False, rich_help_panel=_POOL
-    ),
-]
-ConfigOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--model-config",
-        metavar="FILE",
-        help="The model's config.json, with --memory.",
-        show_default=False,
-        rich_help_panel=_POOL,
-    ),
-]
-MemoryOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        help="Left for the KV cache on one GPU, as in 12GiB.",
-        show_default=False,
-        rich_help_panel=_POOL,
-    ),
-]
-KvDtypeOption: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--kv-dtype",
-        metavar="NAME",
-        help="What the KV cache is in; auto is the model's.",
-        rich_help_panel=_POOL,
-    ),
-]
-ParallelOption: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        "--tensor-parallel",
-        metavar="N",
-        min=1,
-        help="GPUs that share the model's heads.",
-        rich_help_panel=_POOL,
-    ),
-]
-BlockOption: TypeAlias = Annotated[
-    int,
-    typer.Option("--block-size", metavar="N", min=1, help="Tokens in a block of it.", rich_help_panel=_POOL),
-]
+_IN_PANEL: Mapping[str, Any] = MappingProxyType({"show_default": False, "rich_help_panel": _POOL})
 
 _Made = TypeVar("_Made")
 
 
-def make_of(engine: str) -> str:
-    """Return whose engine it is, as its page names it: `tgi` for `tgi-2.4`."""
-    return engine.partition("-")[0]
-
-
 @dataclass(frozen=True, slots=True)
-class PoolChoice:
-    """What the options said."""
+class PoolOptions:
+    """The option group that tells the size of the KV cache, and which server to ask."""
 
-    pool: int | None
-    server: str | None
-    metrics: Path | None
-    log: Path | None
-    config: Path | None
-    memory: str | None
-    dtype: str
-    parallel: int
-    block_size: int
-    headers: list[str] | None
-    page_engine: str | None
-    """The engine that was named, if its page can be read: for pages that do not tell."""
+    pool: Annotated[
+        int | None, typer.Option(metavar="TOKENS", min=1, help="Tokens it holds.", **_IN_PANEL)
+    ] = None
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Read the server's /metrics. A key: MIDSTREAM_SERVER_TOKEN.", **_IN_PANEL
+        ),
+    ] = None
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A saved /metrics page.", **_IN_PANEL)
+    ] = None
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The server's start-up log.", **_IN_PANEL)
+    ] = None
+    model_config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The model's config.json, with --memory.", **_IN_PANEL)
+    ] = None
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Left for the KV cache on one GPU, as in 12GiB.", **_IN_PANEL),
+    ] = None
+    kv_dtype: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The type of its numbers; auto is the model's.", rich_help_panel=_POOL
+        ),
+    ] = "auto"
+    tensor_parallel: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="GPUs that share the model's heads.", rich_help_panel=_POOL),
+    ] = 1
+    block_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Tokens in a block of it.", rich_help_panel=_POOL)
+    ] = 16
+    header: HeaderOption = None
 
-    def view(self) -> ServerView | None:
-        """Return what the server says of itself, if it was named. Raises CliError."""
+    def view(self, engine: str | None) -> ServerView | None:
+        """Return what the server's metrics page shows, if one was named; `engine` is for pages that do not name theirs.
+
+        Raises CliError, or BadParameter for the options.
+        """
         self._check()
         if self.server is not None and self.metrics is not None:
             raise typer.BadParameter("give --server or --metrics, not both.", param_hint="--metrics")
-        engine = self.page_engine if self.page_engine in ENGINES else None
+        known = None if engine is None else family_of(engine)
+        known = known if known in ENGINES else None
         if self.metrics is not None:
             page = read_text(self.metrics)
-            return _or_sentence(lambda: view_of(page, engine=engine), f"{self.metrics}: this is ")
+            return _or_sentence(lambda: view_of(page, engine=known), f"{self.metrics}: this is ")
         if self.server is None:
             return None
         try:
-            scraper = Scraper(self.server, engine=engine, headers=headers_of(self.headers, SERVER_TOKEN))
+            scraper = Scraper(self.server, engine=known, headers=headers_of(self.header, SERVER_TOKEN))
         except ValueError as error:
             raise typer.BadParameter(f"{error}.", param_hint="--server") from error
         with scraper:
             return _or_sentence(lambda: scraper.read().view, "")
 
     def pool_of(self, view: ServerView | None) -> Pool | None:
-        """Return the pool by the one option that tells it, or by the server; None if nothing does. Raises CliError."""
+        """Return the pool by the one option that gives it, or by the server; None if nothing does. Raises CliError."""
+        pool = self._pool(view)
+        return None if pool is None else replace(pool, block_size=self.block_size)
+
+    def pool_if_shown(self, view: ServerView | None) -> Pool | None:
+        """Return the same; None as well if the server's page does not show the size. Raises CliError."""
+        given = any(source is not None for source in (self.pool, self.log, self.model_config))
+        shown = view is not None and view.pool_tokens.value is not None
+        return self.pool_of(view) if given or shown else None
+
+    def _pool(self, view: ServerView | None) -> Pool | None:
         if self.pool is not None:
             return Pool(self.pool, "as given")
         if self.log is not None:
             log = read_text(self.log)
             return _or_sentence(lambda: pool_of_log(log), f"{self.log}: ")
-        if self.config is not None:
-            return self._of_model(self.config)
+        if self.model_config is not None:
+            return self._of_model(self.model_config)
         return None if view is None else _or_sentence(lambda: pool_of_view(view), "")
 
     def _check(self) -> None:
         """Raise BadParameter where one option would be dropped in favour of another."""
-        sizes = {"--pool": self.pool, "--log": self.log, "--model-config": self.config}
+        sizes = {"--pool": self.pool, "--log": self.log, "--model-config": self.model_config}
         named = [option for option, value in sizes.items() if value is not None]
         if len(named) > 1:
             raise typer.BadParameter(
                 f"{' and '.join(named)} exclude each other: give one of --pool, --log and --model-config.",
                 param_hint=named[0],
             )
-        if self.memory is not None and self.config is None:
+        if self.memory is not None and self.model_config is None:
             also = f"; {named[0]} and --memory exclude each other" if named else ""
             raise typer.BadParameter(
                 f"it goes with --model-config, the model's config.json{also}.", param_hint="--memory"
@@ -170,9 +130,9 @@ class PoolChoice:
             raise typer.BadParameter(
                 "say how much memory is left for the KV cache, as in 12GiB.", param_hint="--memory"
             )
-        if self.dtype != "auto" and self.dtype not in DTYPES:
+        if self.kv_dtype != "auto" and self.kv_dtype not in DTYPES:
             raise typer.BadParameter(
-                f"{self.dtype} is not one of auto, {', '.join(DTYPES)}.", param_hint="--kv-dtype"
+                f"{self.kv_dtype} is not one of auto, {', '.join(DTYPES)}.", param_hint="--kv-dtype"
             )
         try:
             left = bytes_of(self.memory)
@@ -188,7 +148,7 @@ class PoolChoice:
             raise CliError(f"{path} holds no JSON object; is it the model's config.json?")
         return _or_sentence(
             lambda: pool_of_model(
-                kv_cache_of(config, dtype=self.dtype, tensor_parallel=self.parallel),
+                kv_cache_of(config, dtype=self.kv_dtype, tensor_parallel=self.tensor_parallel),
                 left,
                 block_size=self.block_size,
             ),
@@ -201,17 +161,3 @@ def _or_sentence(make: Callable[[], _Made], before: str) -> _Made:
         return make()
     except (ConfigError, PageError, PoolError, ScrapeError) as error:
         raise CliError(f"{before}{error}") from error
-
-
-def check_size(size: Pool, load: RecordedLoad) -> None:
-    """Raise CliError for a pool in which nothing can run, or that nobody has."""
-    least = max(LEAST_POOL, math.ceil(load.mean_prompt + load.mean_answer))
-    if size.tokens < least:
-        raise CliError(
-            f"a KV cache of {size.tokens:,} tokens ({size.source}) does not hold even one of these requests, "
-            f"{load.mean_prompt + load.mean_answer:,.0f} tokens on average; check its size"
-        )
-    if size.tokens > MOST_POOL:
-        raise CliError(
-            f"no memory holds a KV cache of {size.tokens:.3g} tokens ({size.source}); check its size"
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg")
+
+PlotOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw into a .png or .svg file.", show_default=False),
+]
 
 
 def check_plot(plot: Path | None) -> None:
@@ -47,6 +52,23 @@ def save(figure: Figure, file: Path) -> None:
         raise unwritten(file, error) from error
 
 
+def draw_spread(
+    axes: Any,
+    places: Sequence[float],
+    runs: Sequence[Sequence[float]],
+    middle: Sequence[float],
+    *,
+    colour: str,
+    label: str | None = None,
+) -> None:
+    """Draw a line through the `middle` of the runs at each place, and a band from the least to the most of them."""
+    axes.plot(places, middle, "o-", color=colour, markersize=3, label=label)
+    low, high = [min(each) for each in runs], [max(each) for each in runs]
+    axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+
+
 def plot_sweep(file: Path, name: str, title: str, groups: Sequence[RunGroup]) -> None:
     """Draw throughput and freezes against the values, with the spread over seeds as a band."""
     values = [group.value for group in groups if group.value is not None]
@@ -58,12 +80,8 @@ def plot_sweep(file: Path, name: str, title: str, groups: Sequence[RunGroup]) ->
         (below, {"freeze_median_s": ("median", "tab:orange"), "freeze_p95_s": ("p95", "tab:red")}),
     ):
         for figure_name, (label, colour) in shown.items():
-            drawn = [group.values(figure_name) or [0.0] for group in groups]
-            axes.plot(values, [median(each) for each in drawn], "o-", label=label, color=colour, markersize=3)
-            low, high = [min(each) for each in drawn], [max(each) for each in drawn]
-            axes.fill_between(values, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.3)
+            runs = [group.values(figure_name) or [0.0] for group in groups]
+            draw_spread(axes, values, runs, [median(each) for each in runs], colour=colour, label=label)
         axes.legend(loc="best", fontsize=8)
     above.set_ylabel("tokens a second")
     below.set_ylabel("freeze of the preempted, seconds")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import typer
 
 from midstream.cli.common.errors import CliError
-from midstream.cli.common.http_options import PROMETHEUS_TOKEN, headers_of
+from midstream.cli.common.http_options import PROMETHEUS_TOKEN, HeaderOption, headers_of
 from midstream.sources.fleet import Fleet
 from midstream.sources.prometheus import PrometheusError, PrometheusSource
 from midstream.sources.select import SelectionError, span
@@ -24,6 +25,14 @@ PrometheusOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusOptions:
+    """The option group that reads a fleet's metrics instead of a journal."""
+
+    prometheus: PrometheusOption = None
+    header: HeaderOption = None
 
 
 def source_of(url: str, headers: Sequence[str] | None) -> PrometheusSource:

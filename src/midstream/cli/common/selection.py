@@ -32,6 +32,14 @@ def checked_bys(records: Sequence[StreamRecord], asked: list[str] | None) -> lis
     return bys
 
 
+def some_records(streams: StreamOptions) -> list[StreamRecord]:
+    """Return the chosen streams, oldest first. Raises CliError if there is none."""
+    records = streams.records()
+    if not records:
+        raise CliError(empty(streams.journal, filtered=streams.filtered))
+    return records
+
+
 def empty(journal: Path | None, *, filtered: bool) -> str:
     """Return why there is nothing to report, and what to do."""
     path = journal_path(journal)

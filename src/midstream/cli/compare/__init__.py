@@ -1,4 +1,4 @@
-"""`midstream compare`: whether a change did good, from streams before it and after it."""
+"""`midstream compare`: whether a change helped, and what it cost."""
 
 from __future__ import annotations
 
@@ -7,35 +7,89 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from midstream._support.numbers import moment as written
-from midstream.advice.compare import CompareGoal, Side
-from midstream.advice.compare import compare as compared_of
-from midstream.advice.compare_sides import side_of_fleet, side_of_records
-from midstream.advice.threshold import threshold_of
+from midstream.advice.before_after import compare as compared_of
+from midstream.advice.before_after import sides_of_records
+from midstream.advice.comparison import CompareGoal, Side
+from midstream.advice.sides import side_of_fleet
 from midstream.cli.common.errors import CliError
-from midstream.cli.common.http_options import HeaderOption
-from midstream.cli.common.journal_options import (
-    JournalOption,
-    SinceOption,
-    UntilOption,
-    WhereOption,
-    chosen_records,
-)
-from midstream.cli.common.prometheus_options import PrometheusOption, fleet_of, source_of
+from midstream.cli.common.journal_options import StreamOptions, chosen_records
+from midstream.cli.common.option_groups import with_option_groups
+from midstream.cli.common.prometheus_options import PrometheusOptions, fleet_of, source_of
 from midstream.cli.compare.show import document, show
 from midstream.cli.compare.spans import Span, as_long_before, spans_of
+from midstream.report.terminal import console
 from midstream.sources.prometheus import PrometheusSource
 from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
 STATUSES = {"better": 0, "unchanged": 0, "worse": 3, "cannot tell": 4}
 
 
+@dataclass(frozen=True, slots=True)
+class SpanOptions:
+    """The option group of the two spans of time."""
+
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN", help="When the change was made: 2h (ago), 2026-11-01T14:30.", show_default=False
+        ),
+    ] = None
+    before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM..TO", help="The time before the change, as in 3d..2d.", show_default=False
+        ),
+    ] = None
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="FROM..TO", help="The time after it, as in 1d..now.", show_default=False),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoalOptions:
+    """The option group of what counts as good."""
+
+    give_up: Annotated[float, typer.Option(metavar="PERCENT", help="Tokens per second that may be lost.")] = (
+        10.0
+    )
+    bearable: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Acceptable time to first content (TTFT, p95).")
+    ] = 10.0
+    margin: Annotated[
+        float,
+        typer.Option(
+            metavar="POINTS", help="Change of the share of frozen streams, in percent, that does not matter."
+        ),
+    ] = 1.0
+    freeze_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Gap from which a stream counts as frozen. Without it: as recorded, or 5.",
+            show_default=False,
+        ),
+    ] = None
+
+    def goal(self) -> CompareGoal:
+        """Return them, checked. Raises BadParameter."""
+        if self.freeze_after is not None:
+            _number(self.freeze_after, "--freeze-after")
+        return CompareGoal(
+            give_up=_number(self.give_up, "--give-up", 100) / 100,
+            bearable_s=_number(self.bearable, "--bearable"),
+            margin=_number(self.margin, "--margin", 100) / 100,
+        )
+
+
+@with_option_groups
 def compare(
     journals: Annotated[
         list[Path] | None,
@@ -44,51 +98,15 @@ def compare(
         ),
     ] = None,
     *,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN", help="When the change was made: 2h (ago), 2026-11-01T14:30.", show_default=False
-        ),
-    ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FROM..TO", help="The time before the change, as in 3d..2d.", show_default=False
-        ),
-    ] = None,
-    after: Annotated[
-        str | None,
-        typer.Option(metavar="FROM..TO", help="The time after it, as in 1d..now.", show_default=False),
-    ] = None,
-    journal: JournalOption = None,
-    prometheus: PrometheusOption = None,
-    header: HeaderOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    where: WhereOption = None,
-    give_up: Annotated[
-        float, typer.Option(metavar="PERCENT", help="Tokens per second that may be lost.")
-    ] = 10.0,
-    bearable: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time to first content (p95) that users put up with.")
-    ] = 10.0,
-    margin: Annotated[
-        float,
-        typer.Option(metavar="POINTS", help="Change of the freeze share, in percent, that does not matter."),
-    ] = 1.0,
-    freeze_after: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Silence from which a stream counts as frozen. Without it: as the records tell, or 5.",
-            show_default=False,
-        ),
-    ] = None,
+    spans: SpanOptions,
+    streams: StreamOptions,
+    fleet: PrometheusOptions,
+    wanted: GoalOptions,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of a table.")
     ] = False,
 ) -> int:
-    """Tell whether a change did good: whether freezes and the longest silences fell, and what it cost.
+    """Tell whether a change did good: whether freezes and the longest gaps fell, and what it cost.
 
     Compares two spans of a journal, two journals, or two spans of a Prometheus-compatible server. Everything has
     a 95 % interval. Exit status: 0 better or no difference, 3 worse, 4 too little data to tell.
@@ -109,47 +127,46 @@ def compare(
     A fleet, from its metrics, as long before as after:
       midstream compare --prometheus localhost:9090 --at 2h --where model=big
     """
-    goal = CompareGoal(
-        give_up=_number(give_up, "--give-up", 100) / 100,
-        bearable_s=_number(bearable, "--bearable"),
-        margin=_number(margin, "--margin", 100) / 100,
-    )
-    threshold = None if freeze_after is None else _number(freeze_after, "--freeze-after")
+    goal = wanted.goal()
     if journals:
-        if any(given is not None for given in (journal, before, after, at, since, until, prometheus)):
-            raise typer.BadParameter(
-                "two journals are compared as a whole; leave out --journal, --prometheus, and the times.",
-                param_hint="BEFORE AFTER",
-            )
-        sides = _of_journals(journals, where, threshold)
+        sides = _of_journals(journals, spans, streams, fleet, wanted.freeze_after)
     else:
-        spans = spans_of(at, before, after, Span(since, until), time.time())
-        if prometheus is None:
-            chosen = [chosen_records(journal, span.since, span.until, where) for span in spans]
-            sides = _of_records(chosen, [span.words for span in spans], threshold)
-        elif journal is not None:
+        both = spans_of(spans.at, spans.before, spans.after, Span(streams.since, streams.until), time.time())
+        if fleet.prometheus is None:
+            chosen = [chosen_records(streams.journal, span.since, span.until, streams.where) for span in both]
+            sides = _of_records(chosen, [span.words for span in both], wanted.freeze_after)
+        elif streams.journal is not None:
             raise typer.BadParameter("choose one of them.", param_hint="--journal, --prometheus")
         else:
-            with source_of(prometheus, header) as source:
-                sides = _of_fleets(source, spans, where, threshold or FREEZE_AFTER_S)
+            with source_of(fleet.prometheus, fleet.header) as source:
+                sides = _of_fleets(source, both, streams.where, wanted.freeze_after or FREEZE_AFTER_S)
     compared = compared_of(*sides, goal)
     if as_json:
         json.dump(document(*sides, compared, goal), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        width = None if sys.stdout.isatty() else 200
-        show(Console(highlight=False, markup=False, emoji=False, width=width), *sides, compared, goal)
+        show(console(), *sides, compared, goal)
     return STATUSES[compared.verdict]
 
 
 def _of_journals(
-    journals: Sequence[Path], where: Sequence[str] | None, threshold: float | None
+    journals: Sequence[Path],
+    spans: SpanOptions,
+    streams: StreamOptions,
+    fleet: PrometheusOptions,
+    threshold: float | None,
 ) -> tuple[Side, Side]:
+    others = (spans.at, spans.before, spans.after, streams.journal, streams.since, streams.until)
+    if any(given is not None for given in (*others, fleet.prometheus)):
+        raise typer.BadParameter(
+            "two journals are compared as a whole; leave out --journal, --prometheus, and the times.",
+            param_hint="BEFORE AFTER",
+        )
     if len(journals) != 2:
         raise typer.BadParameter(
             "give two journals: the one before, and the one after.", param_hint="BEFORE AFTER"
         )
-    chosen = [chosen_records(path, None, None, where) for path in journals]
+    chosen = [chosen_records(path, None, None, streams.where) for path in journals]
     return _of_records(chosen, [str(path) for path in journals], threshold)
 
 
@@ -165,8 +182,7 @@ def _of_records(
                 else ""
             )
             raise CliError(f"there are no streams in {where}{others}; choose another time, or other streams")
-    after_s = threshold or threshold_of([*chosen[0], *chosen[1]]).value_s or FREEZE_AFTER_S
-    return side_of_records(chosen[0], after_s), side_of_records(chosen[1], after_s)
+    return sides_of_records(chosen[0], chosen[1], threshold)
 
 
 def _of_fleets(

@@ -2,45 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
 
 from midstream._support.numbers import ABSENT, moment, number, per_cent, percent, points, seconds
-from midstream.advice.compare import CompareGoal, Comparison, Measure, Side
-from midstream.advice.compare_words import verdict
+from midstream.advice.comparison import FIRST_CONTENT, FROZE, TOKENS, CompareGoal, Comparison, Measure, Side
+from midstream.advice.comparison_words import verdict
+from midstream.report.terminal import fits, line
 
 WORDS = {
     "better": "better",
     "worse": "worse",
-    "unclear": "cannot be told yet",
+    "unclear": "not clear yet",
     "unknown": "not known",
 }
 
-KEPT = {"tokens per second": "held", "first content, p95": "bearable"}
+KEPT = {TOKENS: "held", FIRST_CONTENT: "bearable"}
 """What it is called where nothing had to get better."""
 
 
 def show(console: Console, before: Side, after: Side, compared: Comparison, goal: CompareGoal) -> None:
-    """Print everything for people."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for name in ("before", "after", "change, 95 %"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=False)
-    table.add_row("from", moment(before.since), moment(after.since))
-    table.add_row("to", moment(before.until), moment(after.until))
-    table.add_row("streams", *(f"{side.streams:,.0f}" for side in (before, after)))
-    table.add_row("  a silence could be seen in", *(f"{side.judged:,.0f}" for side in (before, after)))
-    table.add_row("  open at once", *(number(side.at_once, 1) for side in (before, after)))
-    for measure in (compared.froze, compared.tail, compared.tokens, compared.first):
-        table.add_row(*_cells(measure))
-    console.print(table)
+    """Print everything for people: the table as wide as the terminal allows, with every verdict in it."""
+    measures = (compared.froze, compared.tail, compared.tokens, compared.first)
+    wide = _wide(before, after, measures)
+    if fits(console, wide):
+        console.print(wide)
+    else:
+        for name, side in (("before", before), ("after", after)):
+            line(console, f"{name}: {moment(side.since)} to {moment(side.until)}")
+        console.print(_narrow(before, after, measures))
+        for measure in measures:
+            for shown in _below(measure):
+                line(console, shown)
     console.print()
     for note in compared.notes:
-        console.print(f"Note: {note}.", soft_wrap=not console.is_terminal)
-    console.print(verdict(compared, goal), soft_wrap=not console.is_terminal)
+        line(console, f"Note: {note}.")
+    line(console, verdict(compared, goal))
+
+
+def _wide(before: Side, after: Side, measures: Sequence[Measure]) -> Table:
+    table = _table("before", "after", "change, 95 %")
+    table.add_row("from", moment(before.since), moment(after.since))
+    table.add_row("to", moment(before.until), moment(after.until))
+    table.add_row("streams", *(number(side.streams) for side in (before, after)))
+    table.add_row("  a gap could be measured in", *(number(side.judged) for side in (before, after)))
+    table.add_row("  open at once", *(number(side.at_once, 1) for side in (before, after)))
+    for measure in measures:
+        reason = f": {measure.why}" if measure.why else ""
+        table.add_row(*_values(measure), _change(measure), f"{_judged(measure)}{reason}")
+    return table
+
+
+def _narrow(before: Side, after: Side, measures: Sequence[Measure]) -> Table:
+    """Return the values and the verdicts, which fit into 60 characters; times and changes stand around the table."""
+    table = _table("before", "after")
+    table.add_row("streams", *(number(side.streams) for side in (before, after)))
+    table.add_row("  with a gap", *(number(side.judged) for side in (before, after)))
+    table.add_row("  open at once", *(number(side.at_once, 1) for side in (before, after)))
+    for measure in measures:
+        table.add_row(*_values(measure), _judged(measure))
+    return table
+
+
+def _below(measure: Measure) -> Iterator[str]:
+    if measure.change is not None:
+        yield f"{measure.name}: change {_change(measure)} (95 %)"
+    if measure.why:
+        yield f"{measure.name}: {_judged(measure)}, {measure.why}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    return table
 
 
 def document(before: Side, after: Side, compared: Comparison, goal: CompareGoal) -> dict[str, object]:
@@ -63,18 +103,27 @@ def document(before: Side, after: Side, compared: Comparison, goal: CompareGoal)
     }
 
 
-def _cells(measure: Measure) -> tuple[str, ...]:
+def _judged(measure: Measure) -> str:
+    return KEPT.get(measure.name, "as before") if measure.judgement == "same" else WORDS[measure.judgement]
+
+
+def _values(measure: Measure) -> tuple[str, str, str]:
+    if measure.name == FROZE:
+        return measure.name, percent(measure.before), percent(measure.after)
+    if measure.name == TOKENS:
+        return measure.name, number(measure.before, 1), number(measure.after, 1)
+    return measure.name, seconds(measure.before), seconds(measure.after)
+
+
+def _change(measure: Measure) -> str:
     change = measure.change
-    judged = KEPT.get(measure.name, "as before") if measure.judgement == "same" else WORDS[measure.judgement]
-    said = f"{judged}: {measure.why}" if measure.why else judged
-    if measure.name.startswith("streams"):
-        moved = f"{points(change.low)} to {points(change.high)} points" if change else ABSENT
-        return (measure.name, percent(measure.before), percent(measure.after), moved, said)
-    if measure.name.startswith("tokens"):
-        moved = f"{per_cent(change.low)} to {percent(change.high)}" if change else ABSENT
-        return (measure.name, number(measure.before, 1), number(measure.after, 1), moved, said)
-    moved = f"{change.low:+.2f} to {change.high:+.2f} s" if change else ABSENT
-    return (measure.name, seconds(measure.before), seconds(measure.after), moved, said)
+    if change is None:
+        return ABSENT
+    if measure.name == FROZE:
+        return f"{points(change.low)} to {points(change.high)} points"
+    if measure.name == TOKENS:
+        return f"{per_cent(change.low)} to {percent(change.high)}"
+    return f"{change.low:+.2f} to {change.high:+.2f} s"
 
 
 def _side(side: Side) -> dict[str, object]:

@@ -52,9 +52,7 @@ def write_page(
         with suppress(OSError):
             draft.unlink(missing_ok=True)
     drawn = (
-        f"; the timeline draws the {MOST_DRAWN:,} with the longest silences"
-        if len(records) > MOST_DRAWN
-        else ""
+        f"; the timeline draws the {MOST_DRAWN:,} with the longest gaps" if len(records) > MOST_DRAWN else ""
     )
     return (
         f"{file}: {plural(len(records), 'stream')}, {len(written) / 1e6:.1f} MB{drawn}. It opens in any browser, "

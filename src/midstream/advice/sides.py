@@ -43,7 +43,7 @@ class Values:
 
 
 def side_of_records(records: Sequence[StreamRecord], freeze_after_s: float) -> Side:
-    """Make a side of recorded streams, which began in order. A silence from `freeze_after_s` on is a freeze."""
+    """Make a side of recorded streams, which began in order. A gap from `freeze_after_s` on is a freeze."""
     seen = [record for record in records if record.max_gap_s is not None and not record.buffered]
     gaps = Values(tuple(sorted(record.max_gap_s or 0.0 for record in seen)))
     first = (record.time_to_first_content_s for record in records)
@@ -51,18 +51,18 @@ def side_of_records(records: Sequence[StreamRecord], freeze_after_s: float) -> S
     seconds = sum(end - start for start, end in busy)
     content = [record for record in records if record.content_chunks]
     tokens = _tokens(records)
-    silent = [
+    without_tokens = [
         record
         for record, count in zip(records, tokens, strict=True)
         if record.content_chunks and count is None
     ]
-    known = bool(content) and len(silent) <= WITHOUT_USAGE * len(content)
+    known = bool(content) and len(without_tokens) <= WITHOUT_USAGE * len(content)
     notes, why = [], ""
     if content and not known:
-        why = (
-            f"{len(silent):,} of {len(content):,} reported no tokens; at most {100 * WITHOUT_USAGE:.0f} % may"
+        why = f"{len(without_tokens):,} of {len(content):,} reported no tokens; at most {100 * WITHOUT_USAGE:.0f} % may"
+        notes.append(
+            f"{len(without_tokens):,} of {len(content):,} streams reported no tokens; {_remedy(without_tokens)}"
         )
-        notes.append(f"{len(silent):,} of {len(content):,} streams reported no tokens; {_remedy(silent)}")
     return Side(
         since=records[0].started_at if records else 0.0,
         until=max((record.started_at + record.duration_s for record in records), default=0.0),
@@ -81,17 +81,17 @@ def side_of_records(records: Sequence[StreamRecord], freeze_after_s: float) -> S
 def side_of_fleet(fleet: Fleet, freeze_after_s: float) -> Side:
     """Make a side of a fleet's metrics.
 
-    Raises ValueError if the fleet has no histogram of silences, or one whose buckets are too wide at `freeze_after_s`
+    Raises ValueError if the fleet has no histogram of gaps, or one whose buckets are too wide at `freeze_after_s`
     to tell how many streams froze.
     """
     total = fleet.total
     if total.max_gap is None:
-        raise ValueError("there is no histogram of silences (stream_max_gap_seconds) in this range")
+        raise ValueError("there is no histogram of gaps (stream_max_gap_seconds) in this range")
     least, most = total.max_gap.above(freeze_after_s)
     doubtful = (most - least) / total.max_gap.count if total.max_gap.count > 0 else 0.0
     if doubtful > DOUBTFUL:
         raise ValueError(
-            f"the histogram of silences has no bound at {freeze_after_s:g} s, so that freezes cannot be counted; "
+            f"the histogram of gaps has no bound at {freeze_after_s:g} s, so that freezes cannot be counted; "
             "give --freeze-after a bound that it has"
         )
     notes = list(fleet.notes)
@@ -147,8 +147,8 @@ def _tokens(records: Sequence[StreamRecord]) -> list[float | None]:
     ]
 
 
-def _remedy(silent: Sequence[StreamRecord]) -> str:
-    if all(record.outcome in LEFT for record in silent):
+def _remedy(without_tokens: Sequence[StreamRecord]) -> str:
+    if all(record.outcome in LEFT for record in without_tokens):
         return "their callers left before the end, where usage comes, and a chunk of theirs is not a token"
     return "include_usage=True makes servers report them"
 

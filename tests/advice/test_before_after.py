@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.advice.compare import CompareGoal, Comparison, Side, compare
-from midstream.advice.compare_sides import Values, side_of_fleet, side_of_records
-from midstream.advice.compare_words import verdict
+from midstream.advice.before_after import CompareGoal, Comparison, Side, compare
+from midstream.advice.comparison_words import verdict
 from midstream.advice.intervals import (
     design_effect,
     newcombe,
@@ -19,6 +18,7 @@ from midstream.advice.intervals import (
     quantile_interval,
     rate_ratio,
 )
+from midstream.advice.sides import Values, side_of_fleet, side_of_records
 from midstream.sources.fleet import Fleet, Slice, Summary, classic
 from midstream.stream.model import Outcome, StreamRecord
 from support.records import a_record
@@ -64,9 +64,7 @@ def test_fewer_freezes_at_the_same_speed_is_better() -> None:
     assert found.verdict == "better"
     assert judged(found) == ("better", "better", "same", "same")
     said = verdict(found, CompareGoal())
-    assert said.startswith(
-        "Better: the share of streams that froze fell from 6 % to 0.2 %; the longest silence"
-    )
+    assert said.startswith("Better: the share of streams that froze fell from 6 % to 0.2 %; the longest gap")
     assert "fell from 7.00 s to 0.30 s; tokens per second are at 99.9 % of before" in said
 
 
@@ -197,7 +195,7 @@ def test_another_load_is_said() -> None:
 
 
 def test_a_side_counts_what_could_be_seen() -> None:
-    """A buffered answer hides its silences, and tokens that were not reported are no zero."""
+    """A buffered answer hides its gaps, and tokens that were not reported are no zero."""
     records = [
         a_record(
             started_at=0.0, duration_s=10.0, max_gap_s=6.0, time_to_first_content_s=1.0, output_tokens=90
@@ -292,7 +290,7 @@ def test_a_side_of_a_fleet_is_what_its_histograms_say() -> None:
     assert found.notes == ("there are data from noon on only",)
     with pytest.raises(ValueError, match="no bound at 7 s"):
         side_of_fleet(fleet, 7.0)
-    with pytest.raises(ValueError, match="no histogram of silences"):
+    with pytest.raises(ValueError, match="no histogram of gaps"):
         side_of_fleet(Fleet(0.0, 1.0, (Summary({}),)), 5.0)
 
 

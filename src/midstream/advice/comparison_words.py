@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from midstream._support.numbers import percent, points, seconds
-from midstream.advice.comparison import CompareGoal, Comparison, Measure
+from midstream.advice.comparison import FROZE, CompareGoal, Comparison, Measure
 
 
 def verdict(comparison: Comparison, goal: CompareGoal) -> str:
@@ -29,12 +29,8 @@ def verdict(comparison: Comparison, goal: CompareGoal) -> str:
 
 def _moved(measure: Measure) -> str:
     verb = "fell" if measure.judgement == "better" else "rose"
-    write = percent if measure.name.startswith("streams") else seconds
-    what = (
-        "the share of streams that froze"
-        if measure.name.startswith("streams")
-        else "the longest silence (p99)"
-    )
+    write = percent if measure.name == FROZE else seconds
+    what = "the share of streams that froze" if measure.name == FROZE else "the longest gap (p99)"
     return f"{what} {verb} from {write(measure.before)} to {write(measure.after)}"
 
 

@@ -1,6 +1,6 @@
-"""Whether a change did good: freezes and silences before and after it, and what it cost. Pure.
+"""Whether a change did good: freezes and gaps before and after it, and what it cost. Pure.
 
-Four questions, each with a 95 % interval: did fewer streams freeze, did the 99th percentile of the longest silence
+Four questions, each with a 95 % interval: did fewer streams freeze, did the 99th percentile of the longest gap
 fall, did tokens per second hold, did the time to first content stay bearable.
 
 Streams of one overload freeze together, so that a hundred of them tell less than a hundred independent ones would.
@@ -11,11 +11,22 @@ Kish, Survey Sampling, 1965), and all intervals are widened by it.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from midstream._support.numbers import rounded_up
 from midstream._support.statistics import Interval
-from midstream.advice.comparison import CompareGoal, Comparison, Judgement, Measure, Side, Verdict
+from midstream.advice.comparison import (
+    FIRST_CONTENT,
+    FROZE,
+    TAIL_GAP,
+    TOKENS,
+    CompareGoal,
+    Comparison,
+    Judgement,
+    Measure,
+    Side,
+    Verdict,
+)
 from midstream.advice.intervals import (
     design_effect,
     newcombe,
@@ -23,6 +34,9 @@ from midstream.advice.intervals import (
     quantile_interval,
     rate_ratio,
 )
+from midstream.advice.sides import side_of_records
+from midstream.advice.threshold import threshold_of
+from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
 
 __all__ = ["CompareGoal", "Comparison", "Measure", "Side", "compare"]
 
@@ -38,8 +52,31 @@ LEAST = 5
 """Below so many streams on a side, nothing is said at all."""
 
 
-def compare(before: Side, after: Side, goal: CompareGoal | None = None, *, seed: int = 0) -> Comparison:
-    """Compare two sides. The same seed gives the same intervals."""
+def compare(
+    before: Side | Sequence[StreamRecord],
+    after: Side | Sequence[StreamRecord],
+    goal: CompareGoal | None = None,
+    *,
+    freeze_after_s: float | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Return whether a change did good: freezes, gaps, tokens per second and the time to first content, each judged.
+
+    `before` and `after` are the records of the streams on both sides, oldest first, or sides made by `side_of_fleet`
+    from a Prometheus server. `goal` says what counts as good. `freeze_after_s` is the gap in seconds from which a
+    stream of the records counts as frozen, by default that of the records, else 5. The same seed gives the same
+    intervals, which are 95 %: Newcombe's for the difference of two shares, percentile bootstrap for the rest.
+
+    Raises ValueError if a side has no records. `verdict(comparison, goal)` is the answer in a sentence.
+
+    >>> comparison = compare(records, records_with_cap)
+    >>> comparison.verdict
+    'better'
+    """
+    if not isinstance(before, Side) and not isinstance(after, Side):
+        before, after = sides_of_records(before, after, freeze_after_s)
+    if not isinstance(before, Side) or not isinstance(after, Side):
+        raise TypeError("compare records with records, or a Side with a Side")
     goal = goal or CompareGoal()
     chance = random.Random(seed)  # noqa: S311 - resampling, not secrets
     effect = max(design_effect(side.slices) for side in (before, after))
@@ -52,8 +89,20 @@ def compare(before: Side, after: Side, goal: CompareGoal | None = None, *, seed:
     return Comparison(froze, tail, tokens, first, verdict, more, effect, tuple(_notes(before, after, effect)))
 
 
+def sides_of_records(
+    before: Sequence[StreamRecord], after: Sequence[StreamRecord], freeze_after_s: float | None = None
+) -> tuple[Side, Side]:
+    """Return both sides, with one threshold: the one given, else that of the records, else 5 s."""
+    if not before or not after:
+        raise ValueError(
+            "a side has no records; give the streams from before the change, and those from after it"
+        )
+    threshold = freeze_after_s or threshold_of([*before, *after]).value_s or FREEZE_AFTER_S
+    return side_of_records(before, threshold), side_of_records(after, threshold)
+
+
 def _froze(before: Side, after: Side, goal: CompareGoal, effect: float) -> Measure:
-    name = "streams that froze"
+    name = FROZE
     if min(before.judged, after.judged) < LEAST:
         return Measure(name, _share(before), _share(after), None, "unknown", "too few streams")
     shares = (before.froze / before.judged, after.froze / after.judged)
@@ -62,7 +111,7 @@ def _froze(before: Side, after: Side, goal: CompareGoal, effect: float) -> Measu
 
 
 def _tail(before: Side, after: Side, goal: CompareGoal, effect: float, chance: random.Random) -> Measure:
-    name = "longest silence, p99"
+    name = TAIL_GAP
     values = (before.gaps.quantile(TAIL), after.gaps.quantile(TAIL))
     least = min(before.gaps.count, after.gaps.count)
     if values[0] is None or values[1] is None or least < LEAST_FOR_TAIL:
@@ -76,7 +125,7 @@ def _tail(before: Side, after: Side, goal: CompareGoal, effect: float, chance: r
 
 
 def _tokens(before: Side, after: Side, goal: CompareGoal, chance: random.Random) -> Measure:
-    name = "tokens per second"
+    name = TOKENS
     values = (before.tokens_per_s, after.tokens_per_s)
     change = rate_ratio(before.slices, after.slices, chance)
     if not values[0] or values[1] is None or change is None:
@@ -91,7 +140,7 @@ def _tokens(before: Side, after: Side, goal: CompareGoal, chance: random.Random)
 
 
 def _first(before: Side, after: Side, goal: CompareGoal, effect: float, chance: random.Random) -> Measure:
-    name = "first content, p95"
+    name = FIRST_CONTENT
     values = (before.first_content.quantile(FIRST), after.first_content.quantile(FIRST))
     if (
         values[0] is None

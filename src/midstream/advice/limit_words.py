@@ -16,7 +16,7 @@ def limit_verdict(advice: LimitAdvice) -> str:
     found = advice.limit
     sentence = (
         f"Set max_tokens to {found.limit:,}: it cuts at most {percent(found.cut)} of answers "
-        f"({found.confidence:.0%} interval {found.low:,} to {found.high:,})"
+        f"({percent(found.confidence)} interval {found.low:,} to {found.high:,})"
     )
     today = advice.asked.most_common(1)[0][0] if advice.asked else None
     if today is None:
@@ -34,7 +34,7 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
     known = (
         ""
         if why.low is None
-        else f" What is known: it is {why.low:,} or more ({why.confidence:.0%} interval)."
+        else f" What is known: it is {why.low:,} or more ({percent(why.confidence)} interval)."
     )
     if why.stops_at is None:
         everything = min(needed(why.cut, confidence=why.confidence), advice.curve.answers + why.more)
