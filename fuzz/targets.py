@@ -114,7 +114,7 @@ def prometheus(data: bytes) -> None:
             nonlocal asked
             asked += 1
             given = names if "/label/" in url or not answers else answers[asked % len(answers)]
-            return Answer(url, 200, "application/json", _text(given))
+            return Answer(url, 200, "application/json", _text(given), math.inf)
 
     source = PrometheusSource("http://127.0.0.1:9090")
     source._api._getter = Scripted()

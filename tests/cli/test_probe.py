@@ -715,7 +715,7 @@ def test_a_finish_reason_is_shown_as_it_came(capsys: Printed) -> None:
     with api(lambda _: events(role(), text("a"), finish("[/red] :smile:\x1b[31m"), DONE)) as (url, _):
         status, out, _ = probed(url, "-n", "1", capsys=capsys)
     assert status == 0
-    assert out.splitlines()[4].startswith("1  completed  [/red] :smile:  ")
+    assert out.splitlines()[4].startswith("1  completed  [/red] :smile:\ufffd[31m  ")
 
 
 def test_a_hopeless_server_is_not_asked_again_and_again(capsys: Printed) -> None:

@@ -255,19 +255,19 @@ def answering(body: str, status: int = 200) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
-        ("<html>", 200, "cannot be asked: "),
+        ("<html>", 200, "does not answer as a Prometheus does; give the address of one"),
         ("{}", 200, "does not answer as a Prometheus does; give the address of one"),
         (
             '{"status": "error", "error": "limit of 5 queries"}',
             429,
-            "answers 429 to a query (limit of 5 queries); is it a Prometheus, and is the path right?",
+            "answers 429 (limit of 5 queries): it is too busy; ask again",
         ),
         (
             '{"status": "error", "error": "1:25: parse error"}',
             400,
             "cannot evaluate a query of the rules (1:25: parse error); see the settings that are in it",
         ),
-        ("", 404, "answers 404 to a query; is it a Prometheus, and is the path right?"),
+        ("", 404, "answers 404 to /api/v1: give the path before it, too"),
     ],
 )
 def test_what_is_no_prometheus_is_said_so(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.sources._prometheus_answer import classic_histograms, native, native_histograms
+from midstream.sources._prometheus_answer import classic_histograms, native_histograms
 from midstream.sources._prometheus_query import grown
 from midstream.sources.fleet import Bucket, Fleet, Histogram, Summary, classic
+from midstream.sources.prometheus_api import native_of, series_of
 
 GAPS = classic([(1.0, 50), (5.0, 90), (10.0, 98), (math.inf, 100)], 300.0)
 
@@ -46,7 +47,7 @@ def test_buckets_that_shrink_by_rounding_count_nothing() -> None:
 
 def test_the_documented_form_of_a_native_histogram_is_read() -> None:
     """Strings all over, a bucket of zero that reaches below it, and empty ones."""
-    found = native(
+    found = native_of(
         {
             "count": "6",
             "sum": "18.4",
@@ -59,7 +60,7 @@ def test_the_documented_form_of_a_native_histogram_is_read() -> None:
         {"metric": {"m": "x"}, "histogram": [1.0, {"count": "0", "sum": "NaN"}]},
         {"metric": {}, "value": [1, "2"]},
     ]
-    assert native_histograms(series, ["m"]) == {("x",): Histogram((), None)}
+    assert native_histograms(map(series_of, series), ["m"]) == {("x",): Histogram((), None)}
 
 
 def test_the_ranges_of_victoriametrics_are_buckets() -> None:
@@ -69,7 +70,7 @@ def test_the_ranges_of_victoriametrics_are_buckets() -> None:
         {"metric": {"vmrange": "1.000e+00...1.136e+00"}, "value": [1, "2"]},
     ]
 
-    assert classic_histograms(series, {(): 15.0}, []) == {
+    assert classic_histograms(map(series_of, series), {(): 15.0}, []) == {
         (): Histogram((Bucket(1.0, 1.136, 2.0), Bucket(4.084, 4.642, 3.0)), 15.0)
     }
 

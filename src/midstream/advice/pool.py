@@ -118,24 +118,26 @@ def _number(text: str) -> int:
     return int(digits)
 
 
+# Every repetition is bounded, so that the time to search a log grows with its length and no faster.
 _LINES = (
     # On a GPU, a TPU or a CPU; 0.11 to 0.33.
-    _Line("vLLM", re.compile(r"\b[A-Z]+ KV cache size: ([\d,]+) tokens"), lambda m: _number(m[1])),
+    _Line("vLLM", re.compile(r"\b[A-Z]{1,20} KV cache size: ([\d,]{1,100}) tokens"), lambda m: _number(m[1])),
     # Before that it told blocks, of 16 tokens unless it was told otherwise.
-    _Line("vLLM", re.compile(r"# (?:GPU|TPU) blocks: (\d+)"), lambda m: 16 * _number(m[1])),
-    _Line("SGLang", re.compile(r"\bmax_total_num_tokens=(\d+)"), lambda m: _number(m[1])),
-    _Line("SGLang", re.compile(r"KV Cache is allocated\. #tokens: (\d+)"), lambda m: _number(m[1])),
+    _Line("vLLM", re.compile(r"# (?:GPU|TPU) blocks: (\d{1,100})"), lambda m: 16 * _number(m[1])),
+    _Line("SGLang", re.compile(r"\bmax_total_num_tokens=(\d{1,100})"), lambda m: _number(m[1])),
+    _Line("SGLang", re.compile(r"KV Cache is allocated\. #tokens: (\d{1,100})"), lambda m: _number(m[1])),
     _Line(
         "TensorRT-LLM",
-        re.compile(r"Allocated [\d.]+ \w+ for max tokens in paged KV cache \((\d+)\)"),
+        re.compile(r"Allocated [\d.]{1,40} \w{1,20} for max tokens in paged KV cache \((\d{1,100})\)"),
         lambda m: _number(m[1]),
     ),
-    _Line("TGI", re.compile(r"Setting max batch total tokens to (\d+)"), lambda m: _number(m[1])),
+    _Line("TGI", re.compile(r"Setting max batch total tokens to (\d{1,100})"), lambda m: _number(m[1])),
     # Cells of each stream, and slots / streams: with one cache for all slots there is one stream.
     _Line(
         "llama.cpp",
         re.compile(
-            r"llama_kv_cache\w*: size = +[\d.]+ MiB \( *(\d+) cells, +\d+ layers, +(?:\d+/ *)?(\d+) seqs\)"
+            r"llama_kv_cache\w{0,40}: size = {1,40}[\d.]{1,40} MiB \( {0,40}(\d{1,100}) cells, {1,40}\d{1,40} layers,"
+            r" {1,40}(?:\d{1,40}/ {0,40})?(\d{1,40}) seqs\)"
         ),
         lambda m: _number(m[1]) * (_number(m[2]) if "/" in m[0] else 1),
     ),

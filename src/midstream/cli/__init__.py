@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from midstream import __version__
 from midstream._support.interrupts import INTERRUPTED, exit_at_once
+from midstream._support.sanitize import printable
 from midstream.cli.common.errors import explain, unwritable
 from midstream.cli.common.interrupts import caused_by_interrupt, delivered_again, handle
 
@@ -135,7 +136,7 @@ def _run(words: Sequence[str]) -> int:
             status = 0
         if unwritable(error):
             _discard_output()
-        sys.stderr.write(f"midstream: {sentence}\n")
+        sys.stderr.write(f"midstream: {printable(sentence)}\n")
     return status
 
 

@@ -19,7 +19,7 @@ from midstream._support.journals import flush
 from midstream.journal._file import JournalError
 from midstream.journal._kinds import LARGEST, DamagedRowError
 from midstream.journal._reading import Reader, read_with
-from midstream.journal._rows import COLUMNS, reader_of
+from midstream.journal._rows import COLUMNS, reader_of, with_valid_text
 from midstream.journal._schema import OLD_NAMES
 from midstream.journal._writer import Journal
 from midstream.stream.model import StreamRecord
@@ -74,7 +74,7 @@ def _contents(reader: Reader, since: float | None, until: float | None) -> Journ
     # A damaged start is of no time: it counts as damaged where all times are asked for.
     for row in _rows(reader, "streams", columns, ("started_at", since, until)):
         try:
-            records.append(record_of(row))
+            records.append(with_valid_text(record_of(row)))
         except DamagedRowError:  # noqa: PERF203 - one row must not spoil the others
             skipped += 1
     dropped = sum(

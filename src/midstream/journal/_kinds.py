@@ -21,6 +21,9 @@ LONGEST_S = 1e9
 """About 31 years: no stream, and nothing in it, takes longer."""
 LATEST = 1e11
 """Unix time of the year 5138: no stream begins later, and calendars go on for a while."""
+LONGEST_TEXT = 10_000
+"""Characters of one text. Writers store names of a few hundred at most."""
+LONGEST_JSON = 1_000_000
 ROUNDING_S = 1e-3
 """How far below 0 a difference of two readings of one clock may come out."""
 _PHASES = ("text", "reasoning", "tool_call")
@@ -55,7 +58,7 @@ def _encode_text(text: str) -> str:
 
 
 def _decode_text(value: Any) -> str:
-    if type(value) is not str:
+    if type(value) is not str or len(value) > LONGEST_TEXT:
         raise _damaged(value)
     return value
 
@@ -128,8 +131,10 @@ def _encode_json(value: Any) -> str:
 
 
 def _decode_json(value: Any, kind: type) -> Any:
+    if type(value) is not str or len(value) > LONGEST_JSON:
+        raise _damaged(value)
     try:
-        found = json.loads(_decode_text(value))
+        found = json.loads(value)
     except (ValueError, RecursionError):
         raise _damaged(value) from None
     if type(found) is not kind:
@@ -139,9 +144,7 @@ def _decode_json(value: Any, kind: type) -> Any:
 
 def _decode_attributes(value: Any) -> dict[str, str]:
     found: dict[str, str] = _decode_json(value, dict)
-    for text in found.values():
-        _decode_text(text)
-    return found
+    return {_decode_text(name): _decode_text(text) for name, text in found.items()}
 
 
 def _decode_finishes(value: Any) -> tuple[str | None, ...]:

@@ -7,9 +7,11 @@ surrogate pair) is stored as unknown or with a replacement character; everything
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
+from itertools import chain
 from typing import Any, Final
 
+from midstream._support.sanitize import valid_text
 from midstream.journal._kinds import (
     ATTRIBUTES,
     CLAIM_OR_NONE,
@@ -86,7 +88,25 @@ COLUMNS: Final[Mapping[str, Kind]] = {
 """Every column beside the row's own number, in the order of the record's fields."""
 
 _ENCODERS = tuple((name, kind.encode) for name, kind in COLUMNS.items())
+_TEXTS = tuple(name for name, kind in COLUMNS.items() if kind is TEXT or kind is _TEXT_OR_NONE)
 _DEFAULTS = {field.name: field.default for field in fields(StreamRecord) if field.default is not MISSING}
+
+
+def with_valid_text(record: StreamRecord) -> StreamRecord:
+    """Return the record with names that can be shown: a file of others may hold control characters."""
+    changed: dict[str, Any] = {}
+    for name in _TEXTS:
+        text = getattr(record, name)
+        if text is not None and not text.isprintable():
+            changed[name] = valid_text(text)
+    if not all(map(str.isprintable, chain(*record.attributes.items()))):
+        changed["attributes"] = {
+            valid_text(name): valid_text(value) for name, value in record.attributes.items()
+        }
+    if not all(reason is None or reason.isprintable() for reason in record.finish_reasons):
+        reasons = record.finish_reasons
+        changed["finish_reasons"] = tuple(None if each is None else valid_text(each) for each in reasons)
+    return replace(record, **changed) if changed else record
 
 
 def row_of(record: StreamRecord) -> tuple[Value, ...]:

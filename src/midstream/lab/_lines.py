@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+from midstream._support.foreign import ForeignError, json_of, number
+from midstream._support.sanitize import clean, valid_name
+
+LONGEST_S = 1e6
+"""More than a week: no recording lasts longer."""
 
 
 class RecordingError(ValueError):
@@ -28,7 +33,7 @@ class RecordingLine:
         """Refuse fields that nobody would read."""
         unknown = sorted(set(self.fields) - set(known))
         if unknown:
-            raise self.wrong(f"unknown field `{unknown[0]}`; only {_listed(known)} can stand here")
+            raise self.wrong(f"unknown field `{clean(unknown[0])}`; only {_listed(known)} can stand here")
 
     def seconds(self, key: str, *, not_before: float = 0.0) -> float:
         """Return a time that lies not before another."""
@@ -36,11 +41,12 @@ class RecordingLine:
 
     def in_order(self, key: str, value: object, not_before: float) -> float:
         """Return `value` as seconds, once it is known to be a time not before `not_before`."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        seconds = None if isinstance(value, str) else number(value, most=LONGEST_S)
+        if seconds is None:
             raise self.wrong(f"`{key}` must be a number of seconds, got {shown(value)}")
-        if value < not_before:
-            raise self.wrong(f"`{key}` is {value}, before {not_before}; times must never go backwards")
-        return float(value)
+        if seconds < not_before:
+            raise self.wrong(f"`{key}` is {seconds}, before {not_before}; times must never go backwards")
+        return seconds
 
     def text(self, key: str) -> str:
         """Return a string field."""
@@ -48,6 +54,10 @@ class RecordingLine:
         if not isinstance(value, str):
             raise self.wrong(f"`{key}` must be a string, got {shown(value)}")
         return value
+
+    def name(self, key: str) -> str:
+        """Return a string field that is shown: one line without control characters."""
+        return valid_name(self.text(key))
 
     def inside(self, key: str) -> RecordingLine:
         """Return an object field, as part of this line."""
@@ -68,23 +78,22 @@ def read_lines(text: str, source: str) -> list[RecordingLine]:
 def _line(row: str, source: str, number: int) -> RecordingLine:
     here = RecordingLine(source, number, {})
     try:
-        fields = json.loads(row)
-    except json.JSONDecodeError as error:
-        raise here.wrong(
-            f"not JSON ({error.msg}); each line is one JSON object: repair or delete it"
-        ) from None
+        fields = json_of(row)
+    except ForeignError as error:
+        reason = getattr(error.__cause__, "msg", "it is nested too deeply, or holds too much")
+        raise here.wrong(f"not JSON ({reason}); each line is one JSON object: repair or delete it") from None
     if not isinstance(fields, dict):
         raise here.wrong(f"each line must be one JSON object, got {shown(fields)}")
     return RecordingLine(source, number, fields)
 
 
 def _listed(words: Collection[str]) -> str:
-    return ", ".join(f"`{word}`" for word in sorted(words))
+    return ", ".join(f"`{clean(word)}`" for word in sorted(words))
 
 
 def shown(value: object) -> str:
     """Return a value as JSON, short enough for a message."""
     if value is None:
         return "nothing"
-    shown = json.dumps(value)
+    shown = clean(json.dumps(value))
     return shown if len(shown) <= 40 else f"{shown[:37]}..."

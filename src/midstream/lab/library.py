@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from midstream._support.foreign import ForeignError, json_of
+from midstream._support.sanitize import valid_name
 from midstream.lab.load import parse_load
 from midstream.lab.recording import Recording, RecordingError, parse_stream
 
+MOST_BYTES = 64 * 2**20
 PACKAGED = Path(__file__).with_name("recordings")
 """The recordings that come with the library; README.md beside them says what happened in each."""
 
@@ -48,25 +50,30 @@ def _files(path: Path) -> list[Path]:
 def _parse(file: Path) -> tuple[Recording, ...]:
     text = _read(file)
     if _is_load(text):
-        return parse_load(text, name=file.stem, source=str(file))
-    return (parse_stream(text, name=file.stem, source=str(file)),)
+        return parse_load(text, name=valid_name(file.stem), source=str(file))
+    return (parse_stream(text, name=valid_name(file.stem), source=str(file)),)
 
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        with file.open("rb") as opened:
+            read = opened.read(MOST_BYTES + 1)
+        text = "" if len(read) > MOST_BYTES else read.decode("utf-8")
     except FileNotFoundError:
         raise RecordingError(f"there is no file or folder {file}; check the path") from None
     except UnicodeDecodeError:
         raise RecordingError(f"{file} is not text in UTF-8; recordings are files of JSON lines") from None
     except OSError as error:
         raise RecordingError(f"{file} cannot be read: {error.strerror}") from error
+    if len(read) > MOST_BYTES:
+        raise RecordingError(f"{file} is larger than {MOST_BYTES >> 20} MiB, which no recording is")
+    return text
 
 
 def _is_load(text: str) -> bool:
     """Tell a load from a stream by its first line; what is neither, the stream's parser explains."""
     try:
-        first = json.loads(text.partition("\n")[0])
-    except json.JSONDecodeError:
+        first = json_of(text.partition("\n")[0])
+    except ForeignError:
         return False
     return isinstance(first, dict) and "times" in first

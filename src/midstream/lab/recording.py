@@ -6,6 +6,7 @@ The file holds JSON lines: the request, then status and headers, then one line p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from midstream._support.sanitize import clean, valid_name
 from midstream.lab._lines import RecordingError, RecordingLine, read_lines, shown
 
 __all__ = ["PATHS", "Arrival", "Ending", "Operation", "Recording", "RecordingError", "parse_stream"]
@@ -32,6 +34,11 @@ _UNREPEATABLE = frozenset(
     {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 )
 """Headers that belong to the recorded connection; the server that replays sends its own."""
+
+
+_HEADER_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,200}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]{0,8192}")
+"""No line break, which would begin another header, and nothing that Latin-1 cannot write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +100,8 @@ def parse_stream(text: str, *, name: str, source: str) -> Recording:
     return Recording(
         name=name,
         operation=_operation(asked, url.path),
-        model=request.inside("body").text("model"),
-        server=url.netloc.rpartition("@")[2],
+        model=request.inside("body").name("model"),
+        server=valid_name(url.netloc.rpartition("@")[2]),
         status=_status(answered),
         headers=_headers(answered),
         headers_at_s=headers_at_s,
@@ -108,20 +115,25 @@ def _operation(asked: RecordingLine, path: str) -> Operation:
     for operation, known in PATHS.items():
         if path.endswith(known.removeprefix("/v1")):
             return operation
-    raise asked.wrong(f"it asked for {path}, which cannot be replayed; only {', '.join(PATHS.values())} can")
+    raise asked.wrong(
+        f"it asked for {clean(path)}, which cannot be replayed; only {', '.join(PATHS.values())} can"
+    )
 
 
 def _status(answered: RecordingLine) -> int:
     answered.keys_within({"t", "status", "headers"})
     status = answered.fields.get("status")
-    if not isinstance(status, int) or not 200 <= status <= 599:
+    if type(status) is not int or not 200 <= status <= 599:
         raise answered.wrong(f"`status` must be an HTTP status from 200 to 599, got {shown(status)}")
     return status
 
 
 def _headers(answered: RecordingLine) -> tuple[tuple[str, str], ...]:
     headers = answered.inside("headers")
-    lowered = ((name.lower(), headers.text(name)) for name in headers.fields)
+    lowered = [(name.lower(), headers.text(name)) for name in headers.fields]
+    for name, value in lowered:
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise answered.wrong(f"the header {clean(name)!r} holds characters that no header has; delete it")
     return tuple((name, value) for name, value in lowered if name not in _UNREPEATABLE)
 
 
@@ -156,4 +168,4 @@ def _ending(line: RecordingLine) -> Ending:
         return "closed"
     if event == "client_abort":
         return "client_abort"
-    raise line.wrong(f"unknown event `{event}`; only `closed` and `client_abort` can stand here")
+    raise line.wrong(f"unknown event `{clean(event)}`; only `closed` and `client_abort` can stand here")

@@ -18,14 +18,32 @@ class NoOutputError(Exception):
     """The stream went on, and nothing that a user could read was in it."""
 
 
-async def read_out(answer: AsyncIterator[object], patience_s: float) -> None:
-    """Read every chunk. Raises NoOutputError once there was no output, and no end of it, for `patience_s` seconds."""
+class TooLongError(Exception):
+    """The stream did not end though its length was limited; `seconds` is how long it was read."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"{seconds:g} s")
+        self.seconds = seconds
+
+
+async def read_out(
+    answer: AsyncIterator[object], patience_s: float, longest_s: float, most_chunks: int
+) -> None:
+    """Read every chunk.
+
+    Raises NoOutputError once there was no output, and no end of it, for `patience_s` seconds, and TooLongError for a
+    stream that goes on for more than `longest_s` seconds, or `most_chunks` pieces.
+    """
     loop = asyncio.get_running_loop()
-    heard = loop.time()
+    heard = began = loop.time()
 
     async def read() -> None:
         nonlocal heard
+        number = 0
         async for chunk in answer:
+            number += 1
+            if number > most_chunks:
+                raise TooLongError(loop.time() - began)
             said = read_any(chunk)
             if said.phase is not None or said.finishes:
                 heard = loop.time()
@@ -36,7 +54,9 @@ async def read_out(answer: AsyncIterator[object], patience_s: float) -> None:
             left_s = heard + patience_s + GRACE_S - loop.time()
             if left_s <= 0:
                 raise NoOutputError
-            await asyncio.wait({reading}, timeout=left_s)
+            if loop.time() - began >= longest_s:
+                raise TooLongError(longest_s)
+            await asyncio.wait({reading}, timeout=min(left_s, max(0.0, began + longest_s - loop.time())))
         reading.result()
     finally:
         if not reading.done():

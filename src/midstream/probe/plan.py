@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from urllib.parse import unquote, urlsplit
 
+from midstream._support.sanitize import Secrets
 from midstream.stream.model import FREEZE_AFTER_S
 
+LONGEST_IN_TIMEOUTS = 10
 PROMPT = (
     "Tell the story of a lighthouse keeper and a storm, in great detail, and go on until you are stopped."
 )
@@ -45,6 +48,23 @@ class Plan:
     api: Api = Api.CHAT
     freeze_after_s: float = FREEZE_AFTER_S
     timeout_s: float = 120.0
+
+    @property
+    def secrets(self) -> Secrets:
+        """What is sent to the server and never shown."""
+        parts = [urlsplit(url) for url in self.base_urls[:1]]
+        named = [value for each in parts for value in (each.username, each.password) if value]
+        return Secrets([self.key or "", *named, *map(unquote, named)])
+
+    @property
+    def longest_s(self) -> float:
+        """How long one stream may take in all: many times what a server may take between two pieces of output."""
+        return LONGEST_IN_TIMEOUTS * self.timeout_s
+
+    @property
+    def most_chunks(self) -> int:
+        """How many events one stream may have: a server that heeds its limit sends about one a token."""
+        return 1000 + 8 * self.max_tokens
 
     @property
     def at_a_time(self) -> int:

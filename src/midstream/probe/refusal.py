@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from midstream._support.foreign import ForeignError, json_of
 
 
 class Response(Protocol):
@@ -20,8 +21,8 @@ class Response(Protocol):
         """The header fields."""
 
     @property
-    def text(self) -> str:
-        """The body, decoded."""
+    def content(self) -> bytes:
+        """The body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,15 @@ class Refusal:
 
 def refusal_of(response: Response) -> Refusal:
     """Read a refusal from the response; its body must have been read."""
-    text = response.text
+    text = text_of(response)
     is_html = is_web_page(response.headers.get("content-type", "")) or text.lstrip()[:1] == "<"
     message, about = ("", "") if is_html else _complaint(text)
     return Refusal(response.status_code, message, about.lower(), is_html)
+
+
+def text_of(response: Response) -> str:
+    """Return the body as text, which is UTF-8 in every API: some charsets take for ever to decode."""
+    return response.content.decode("utf-8", "replace")
 
 
 def is_web_page(content_type: str) -> bool:
@@ -63,8 +69,8 @@ def is_web_page(content_type: str) -> bool:
 def _complaint(text: str) -> tuple[str, str]:
     """Return the message in an error body of any usual shape, and everything in it that names the cause."""
     try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
+        body = json_of(text)
+    except ForeignError:
         return text, text
     error = body.get("error") or body if isinstance(body, dict) else body
     if not isinstance(error, dict):

@@ -6,7 +6,8 @@ import asyncio
 import os
 import time
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,12 @@ class Probe:
         problem, record = begun.problem, begun.record
         if problem is None and record is not None:
             problem = unfinished(record, self.ask.base_url, begun.content_type or "")
-        return Seen(begun.stream, record, problem)
+        redact = self.plan.secrets.redact
+        return Seen(
+            begun.stream,
+            None if record is None else redacted(record, redact),
+            None if problem is None else redact(problem),
+        )
 
     async def _work(self, client: AsyncOpenAI, worker: str) -> None:
         """Stream answer after answer until none is left to begin, or it is clear that none will come."""
@@ -163,13 +169,21 @@ class Probe:
     async def _read(self, answer: Stream) -> str | None:
         try:
             async with answer:
-                await read_out(answer, self.plan.timeout_s)
-        except Exception as exc:
-            problem = broken(exc, self.ask.base_url, self.plan.timeout_s, self.plan.key)
-            if problem is None:
-                raise
-            return problem
+                await read_out(answer, self.plan.timeout_s, self.plan.longest_s, self.plan.most_chunks)
+        except Exception as exc:  # noqa: BLE001 - what the SDK fails with is the server's doing
+            return broken(exc, self.ask.base_url, self.plan.timeout_s, self.plan.key)
         return None
+
+
+def redacted(record: StreamRecord, redact: Callable[[str], str]) -> StreamRecord:
+    """Return the record without any secret that the server named its model or a finish reason by."""
+    return replace(
+        record,
+        request_model=redact(record.request_model),
+        response_model=None if record.response_model is None else redact(record.response_model),
+        finish_reasons=tuple(None if each is None else redact(each) for each in record.finish_reasons),
+        error_type=None if record.error_type is None else redact(record.error_type),
+    )
 
 
 def _switched_off() -> bool:

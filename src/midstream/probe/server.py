@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from openai import APIStatusError, AsyncOpenAI, Timeout
+from openai import APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
 
+from midstream._support.foreign import ForeignError, json_of
+from midstream._support.sanitize import clean, valid_name
+from midstream.probe.limits import IDENTITY, Limits
 from midstream.probe.patience import GRACE_S
 from midstream.probe.plan import Plan, ProbeError
-from midstream.probe.problems import is_untrusted, unreachable
-from midstream.probe.refusal import Refusal, Response, refusal_of
+from midstream.probe.problems import unreachable
+from midstream.probe.refusal import Refusal, Response, refusal_of, text_of
 from midstream.probe.refused import unlisted
 from midstream.sources.address import host_of, origin, shown
+from midstream.sources.connection_errors import is_untrusted
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -54,13 +57,18 @@ def open_client(plan: Plan) -> AsyncOpenAI:
         base_url=plan.base_urls[0],
         max_retries=0,
         timeout=Timeout(plan.timeout_s, connect=min(CONNECT_S, plan.timeout_s)),
+        default_headers=IDENTITY,
+        http_client=DefaultAsyncHttpxClient(event_hooks={"response": [Limits(plan)]}),
     )
 
 
 async def find_server(plan: Plan) -> Server:
     """Ask the plan's base URLs in turn. Raises ProbeError if none can be used."""
     async with open_client(plan) as client:
-        return await _find(client, plan)
+        try:
+            return await _find(client, plan)
+        except ProbeError as error:
+            raise ProbeError(plan.secrets.redact(str(error))) from error
 
 
 async def _find(client: AsyncOpenAI, plan: Plan) -> Server:
@@ -80,7 +88,8 @@ async def _find(client: AsyncOpenAI, plan: Plan) -> Server:
             silent[origin(url)] = (not is_untrusted(exc), why)
             continue
         if isinstance(answer, tuple):
-            return Server((found,), answer, plan.model or _pick(answer, found))
+            models = tuple(map(plan.secrets.redact, answer))
+            return Server((found,), models, plan.model or _pick(models, found))
         refusals[found] = answer
         if not answer.is_elsewhere:
             break
@@ -101,7 +110,7 @@ async def _list_models(client: AsyncOpenAI, url: str) -> tuple[str, tuple[str, .
     except APIStatusError as exc:
         response = exc.response
     found = _moved(url, response)
-    names = _names(response.text) if response.status_code == 200 else None
+    names = _names(text_of(response)) if response.status_code == 200 else None
     return found, refusal_of(response) if names is None else names
 
 
@@ -111,7 +120,7 @@ def _moved(url: str, response: _Answered) -> str:
         return url
     if host_of(final) != host_of(url):
         raise ProbeError(
-            f"{shown(url)} redirects to {origin(final)}; probe that address instead, if it may have your key"
+            f"{shown(url)} redirects to {clean(origin(final))}; probe that address instead, if it may have your key"
         )
     path = urlsplit(final).path.rstrip("/")
     return f"{origin(final)}{path.removesuffix('/models')}" if path.endswith("/models") else url
@@ -120,14 +129,14 @@ def _moved(url: str, response: _Answered) -> str:
 def _names(text: str) -> tuple[str, ...] | None:
     """Return the models in a list as OpenAI gives it, or in a bare list; None if it is neither."""
     try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
+        body = json_of(text)
+    except ForeignError:
         return None
     entries = body.get("data") if isinstance(body, dict) else body
     if not isinstance(entries, list):
         return None
     names = (entry.get("id") for entry in entries if isinstance(entry, dict))
-    return tuple(name for name in names if isinstance(name, str) and name)
+    return tuple(valid_name(name) for name in names if isinstance(name, str) and name)
 
 
 def _pick(models: Sequence[str], url: str) -> str:

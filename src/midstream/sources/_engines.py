@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from midstream._support.foreign import count
 from midstream.sources.page import Page, Read, Reading, Sample, none, total, unknown, worst
 
 
@@ -63,7 +64,8 @@ def _vllm_pool(page: Page) -> Reading:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+    found = count(text)
+    return found if found and text.isascii() and text.isdigit() else None
 
 
 VLLM = Engine(
@@ -97,7 +99,7 @@ def first_ranks(samples: Iterable[Sample]) -> list[Sample]:
 
 
 def _rank(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return count(text) or 0
 
 
 def _sglang_retractions(page: Page) -> Reading:

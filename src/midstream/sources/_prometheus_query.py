@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from midstream.sources.select import SelectionError
+from midstream.sources.select import condition_parts
 from midstream.telemetry.instruments import (
     ADDRESS,
     MODEL,
@@ -101,12 +100,7 @@ def matchers(named_: Named, where: Sequence[str]) -> list[str]:
     """Turn conditions, as a journal takes them, into matchers. Raises SelectionError."""
     found = []
     for text in where:
-        matched = re.fullmatch(r"\s*([^=!\s]+)\s*(!?=)\s*(.*?)\s*", text)
-        if matched is None or not matched[3]:
-            raise SelectionError(
-                f"{text!r} is not NAME=VALUE; write model=..., or a label such as team=search"
-            )
-        name, operator, value = matched.groups()
+        name, operator, value = condition_parts(text)
         label = named_.label(ATTRIBUTES.get(name, name))
         found.append(f"{label}{operator}{json.dumps(value, ensure_ascii=False)}")
     return found

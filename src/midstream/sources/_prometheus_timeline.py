@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from midstream.sources._prometheus_answer import native, number, over_time
-from midstream.sources._prometheus_api import Api, Series
+from midstream.sources._prometheus_answer import over_time
 from midstream.sources._prometheus_query import Named, Selection, grown, summed
 from midstream.sources.fleet import Slice
+from midstream.sources.prometheus_api import PrometheusApi, PrometheusSeries
 from midstream.telemetry import instruments as metrics
 from midstream.telemetry.instruments import TOKEN_TYPE
 
@@ -26,7 +26,7 @@ LOOKBACK_S = 300
 class Timeline:
     """The streams that are meant, between two moments in Unix seconds."""
 
-    def __init__(self, api: Api, selection: Selection, since: float, until: float) -> None:
+    def __init__(self, api: PrometheusApi, selection: Selection, since: float, until: float) -> None:
         self._api = api
         self._selection = selection
         self._since = since
@@ -63,10 +63,9 @@ class Timeline:
             for series in self._range(
                 summed(grown(self._selection.select(gap), step, native=True), ()), step
             ):
-                for moment, histogram in series.get("histograms") or ():
-                    read = native(histogram)
-                    counts[float(moment)] = read.count
-                    froze[float(moment)] = sum(read.above(freeze_after_s)) / 2
+                for moment, histogram in series.histograms:
+                    counts[moment] = histogram.count
+                    froze[moment] = sum(histogram.above(freeze_after_s)) / 2
             return counts, froze
         counts = over_time(self._range(summed(grown(self._selection.select(gap, "_count"), step), ()), step))
         below = (
@@ -90,8 +89,8 @@ class Timeline:
         for series in self._range(
             summed(grown(self._selection.select(usage, own=own), step, native=True), ()), step
         ):
-            for moment, histogram in series.get("histograms") or ():
-                found[float(moment)] = number(histogram.get("sum")) or 0.0
+            for moment, histogram in series.histograms:
+                found[moment] = histogram.total or 0.0
         return found
 
     def _busy(self, step: float) -> dict[float, float] | None:
@@ -105,7 +104,7 @@ class Timeline:
         found = over_time(self._range(open_, step))
         return {moment: min(step, count * every) for moment, count in found.items()}
 
-    def _range(self, expression: str, step: float) -> Sequence[Series]:
+    def _range(self, expression: str, step: float) -> Sequence[PrometheusSeries]:
         return self._api.over(expression, self._since + step, self._until, step)
 
     def gaps(self) -> Iterator[str]:

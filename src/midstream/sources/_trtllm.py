@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from midstream._support.foreign import ForeignError, json_of, number
 from midstream.sources._engines import TRTLLM
 from midstream.sources._server_view import ServerView
 from midstream.sources.page import Page, Reading
@@ -23,8 +22,8 @@ IDLE = "no iteration since the last reading: the server is idle, or another read
 def iterations_of(text: str) -> Sequence[Iteration] | None:
     """Return the iterations, oldest first; None if this is something else."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = json_of(text)
+    except ForeignError:
         return None
     if not isinstance(found, list) or not all(isinstance(each, dict) and "iter" in each for each in found):
         return None
@@ -62,10 +61,8 @@ def _read(iteration: Iteration | None, *path: str) -> Reading:
     found: Any = iteration
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
-    number = isinstance(found, int | float) and not isinstance(found, bool)
-    if not number or not math.isfinite(found) or found < 0:
-        return Reading(None, f"its iterations hold no {'.'.join(path)}")
-    return Reading(float(found))
+    value = None if isinstance(found, str) else number(found, least=0.0)
+    return Reading(None, f"its iterations hold no {'.'.join(path)}") if value is None else Reading(value)
 
 
 def _ratio(part: Reading, whole: Reading) -> Reading:

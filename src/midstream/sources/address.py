@@ -7,6 +7,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from midstream._support.sanitize import clean
+
 _LIKE = "write it like http://localhost:8000"
 
 
@@ -61,8 +63,8 @@ def url_of(text: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return the URL as it may be printed: without a user, a password or a query."""
-    return f"{origin(url)}{urlsplit(url).path}"
+    """Return the URL as it may be printed: without a user, a password or a query, and without control characters."""
+    return clean(f"{origin(url)}{urlsplit(url).path}")
 
 
 def origin(url: str) -> str:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import reduce
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -93,8 +92,14 @@ class Histogram:
 
     def __add__(self, other: Histogram) -> Histogram:
         """Put the samples of both together. Bounds that only one of them has are kept, and make no count sharper."""
-        total = None if self.total is None or other.total is None else self.total + other.total
-        return Histogram(_merged((*self.buckets, *other.buckets)), total)
+        return merged((self, other))
+
+
+def merged(histograms: Sequence[Histogram]) -> Histogram:
+    """Put the samples of all of them together."""
+    totals = [each.total for each in histograms]
+    total = None if None in totals else sum(each for each in totals if each is not None)
+    return Histogram(_merged([bucket for each in histograms for bucket in each.buckets]), total)
 
 
 def classic(cumulative: Iterable[tuple[float, float]], total: float | None = None) -> Histogram:
@@ -117,16 +122,19 @@ def _merged(buckets: Sequence[Bucket]) -> tuple[Bucket, ...]:
     if all(one.high <= other.low for one, other in pairwise(ordered)):
         return tuple(ordered)
     cuts = sorted({end for bucket in ordered for end in (bucket.low, bucket.high)})
-    parts: dict[tuple[float, float], float] = dict.fromkeys(pairwise(cuts), 0.0)
+    pieces = list(pairwise(cuts))
+    place = {cut: index for index, cut in enumerate(cuts)}
+    counts = [0.0] * len(pieces)
     for bucket in ordered:
-        inside = [ends for ends in parts if bucket.low <= ends[0] and ends[1] <= bucket.high]
-        finite = [ends for ends in inside if math.isfinite(ends[1])]
-        # What has no upper bound may be anywhere above: it is left in the last piece, as beyond all bounds.
-        wide = sum(high - low for low, high in finite) if math.isfinite(bucket.high) else 0.0
-        for ends in inside:
-            share = (ends[1] - ends[0]) / wide if wide else float(ends == inside[-1])
-            parts[ends] += bucket.count * share
-    return tuple(Bucket(low, high, count) for (low, high), count in parts.items())
+        first, last = place[bucket.low], place[bucket.high]
+        if not math.isfinite(bucket.high):
+            # What has no upper bound may be anywhere above: it is left in the last piece, as beyond all bounds.
+            counts[last - 1] += bucket.count
+            continue
+        for index in range(first, last):
+            low, high = pieces[index]
+            counts[index] += bucket.count * (high - low) / (bucket.high - bucket.low)
+    return tuple(Bucket(low, high, count) for (low, high), count in zip(pieces, counts, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +174,31 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         """Put the streams of both together; a metric that only one of them has counts as it is."""
-        both: dict[str, Any] = {
-            each.name: _sum(getattr(self, each.name), getattr(other, each.name))
-            for each in fields(self)
-            if each.name not in ("labels", "ended")
-        }
-        ended = dict(self.ended or {})
-        for key, count in (other.ended or {}).items():
-            ended[key] = ended.get(key, 0.0) + count
-        known = None if self.ended is None and other.ended is None else ended
-        return replace(self, labels={}, ended=known, **both)
+        return combined((self, other))
 
 
-def _sum(one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    return one + other
+def combined(summaries: Sequence[Summary]) -> Summary:
+    """Put the streams of all of them together; a metric that only some of them have counts as it is."""
+    whole: dict[str, Any] = {}
+    for each in fields(Summary):
+        known = [value for one in summaries if (value := getattr(one, each.name)) is not None]
+        if each.name == "labels" or not known:
+            continue
+        if isinstance(known[0], Histogram):
+            whole[each.name] = merged(known)
+        elif each.name == "ended":
+            whole[each.name] = _added(known)
+        else:
+            whole[each.name] = sum(known)
+    return Summary({}, **whole)
+
+
+def _added(counts: Sequence[Mapping[tuple[str, str], float]]) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for each in counts:
+        for key, count in each.items():
+            found[key] = found.get(key, 0.0) + count
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,4 +230,4 @@ class Fleet:
     @property
     def total(self) -> Summary:
         """All of them together."""
-        return reduce(Summary.__add__, self.summaries, Summary({}))
+        return combined(self.summaries)

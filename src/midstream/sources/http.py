@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import socket
+import base64
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 import requests
+from requests.utils import get_environ_proxies, get_netrc_auth
 
-from midstream._support.sanitize import clean
-from midstream.sources._deadline import WholeHeadAdapter, handle_of, hung_up_at
-from midstream.sources.address import origin, shown
+from midstream._support.foreign import ForeignError, json_of, without_surrogates
+from midstream._support.sanitize import Secrets, clean, secret_headers
+from midstream.sources._deadline import DeadlineAdapter
+from midstream.sources.address import origin, shown, url_of
+from midstream.sources.connection_errors import explained
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
 
-MAX_BYTES = 64 * 2**20
-"""More than any page of metrics, and few enough to hold."""
+MAX_BYTES = 16 * 2**20
+"""More than any page of metrics, and few enough to read in a moment."""
 _REDIRECTS = 5
-_SECRET = 4
-"""A shorter value of a header is no secret, and may be a part of any word."""
+_SECRET_IN_DATA = 6
+"""A shorter password may be a part of any label."""
+_CHARSETS = {
+    "utf-8": "utf-8",
+    "utf8": "utf-8",
+    "iso-8859-1": "latin-1",
+    "latin-1": "latin-1",
+    "latin1": "latin-1",
+    "windows-1252": "cp1252",
+}
+"""What pages are written in. All else is read as UTF-8: Python knows encodings that take for ever to decode."""
 
 
 class UnreachableError(Exception):
@@ -35,38 +46,55 @@ class UnreachableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, whatever its status."""
+    """What came back, whatever its status. The text holds no secret that was sent."""
 
     url: str
     status: int
     content_type: str
     text: str
+    deadline: float
+    """By `time.monotonic`: whatever is made of the answer must be made by then."""
 
     @property
-    def complaint(self) -> str:
+    def error_message(self) -> str:
         """The server's own words for what is wrong, fit to be shown: `error` as Prometheus has it, or a plain text."""
         try:
-            body = json.loads(self.text)
-        except (ValueError, RecursionError):
-            return "" if self.text.lstrip().startswith("<") else clean(self.text)
-        said = body.get("error") if isinstance(body, dict) else None
-        return clean(said) if isinstance(said, str) else ""
+            body = json_of(self.text)
+        except ForeignError:
+            return "" if self.text[:1000].lstrip().startswith("<") else clean(self.text)
+        found = body.get("error") if isinstance(body, dict) else None
+        return clean(found) if isinstance(found, str) else ""
 
     @property
-    def because(self) -> str:
-        """The same in brackets, to follow what is said of the failure; empty without any."""
-        return f" ({self.complaint})" if self.complaint else ""
+    def error_suffix(self) -> str:
+        """The same in brackets, to follow the description of a failure; empty without any."""
+        return f" ({self.error_message})" if self.error_message else ""
 
 
 class Getter:
-    """Asks servers. `headers` go to the origin that was asked and nowhere else; they are never shown."""
+    """Asks servers. `headers` go to the origin that was asked and nowhere else; they are never shown.
 
-    def __init__(self, headers: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> None:
+    A request takes `timeout_s` at most, from the call to the last byte, and all requests together take `total_s`,
+    counted from the first one; without it each has its own time.
+    """
+
+    def __init__(
+        self,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        *,
+        total_s: float | None = None,
+    ) -> None:
         self._headers = dict(headers or {})
         self._timeout_s = timeout_s
+        self._total_s = total_s
+        self._over_at: float | None = None
+        self._words = Secrets([])
+        self._adapter = DeadlineAdapter()
         self._session = requests.Session()
+        self._session.auth = _as_given  # or .netrc would take the place of a token
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, WholeHeadAdapter())
+            self._session.mount(scheme, self._adapter)
 
     def __enter__(self) -> Self:
         return self
@@ -78,98 +106,119 @@ class Getter:
 
     def get(self, url: str, data: Mapping[str, str] | None = None) -> Answer:
         """GET the URL, or POST the form `data`. Raises UnreachableError if no whole answer comes in time."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._deadline()
         asked = url
-        try:
+        headers, words, secrets = self._credentials(url)
+        self._words = words
+        with self._explaining(asked):
             for _ in range(_REDIRECTS):
-                with self._session.request(
-                    "GET" if data is None else "POST",
-                    url,
-                    headers=self._headers,
-                    data=data,
-                    timeout=self._timeout_s,
-                    allow_redirects=False,
-                    stream=True,
-                ) as response:
+                with (
+                    self._adapter.until(deadline),
+                    self._session.request(
+                        "GET" if data is None else "POST",
+                        url,
+                        headers=headers,
+                        data=data,
+                        timeout=max(0.001, deadline - time.monotonic()),
+                        allow_redirects=False,
+                        stream=True,
+                    ) as response,
+                ):
                     target = response.headers.get("location") if response.is_redirect else None
                     if target is None:
-                        text = self._body(response, deadline, asked)
-                        kind = response.headers.get("content-type", "")
+                        text = secrets.redact(self._text(response, url, deadline))
                         if response.status_code != 200:  # words, and no data
-                            text = self._without_secrets(text)
-                        return Answer(url, response.status_code, kind, text)
-                    url = urljoin(url, target)
+                            text = words.redact(text)
+                        kind = clean(response.headers.get("content-type", "")).lower()
+                        return Answer(url, response.status_code, kind, text, deadline)
+                url = _redirected(url, target, words)
                 if origin(url) != origin(asked):
                     raise UnreachableError(
-                        f"{shown(asked)} redirects to {origin(url)}; ask that address instead, if it may have what "
-                        "is in your headers"
+                        f"{shown(asked)} redirects to {clean(words.redact(origin(url)))}; ask that address instead, "
+                        "if it may have what is in your headers"
                     )
-        except requests.RequestException as error:
-            raise UnreachableError(_why(error, asked, self._timeout_s)) from error
         raise UnreachableError(f"{shown(asked)} redirects without an end; check the address")
 
-    def _without_secrets(self, text: str) -> str:
-        """Take out what was sent in a header: a server that refuses it may repeat it, and its words are shown."""
-        for value in self._headers.values():
-            for secret in (value, value.rpartition(" ")[2]):
-                if len(secret) >= _SECRET:
-                    text = text.replace(secret, "***")
-        return text
+    def redact(self, text: str) -> str:
+        """Return a text of the server that was asked last without anything secret that was sent to it."""
+        return self._words.redact(text)
 
-    def _body(self, response: requests.Response, deadline: float, asked: str) -> str:
-        read = bytearray()
-        with _ended_at(deadline, response):
-            for part in response.iter_content(65536):
-                read += part
-                if len(read) > MAX_BYTES:
-                    raise UnreachableError(
-                        f"{shown(asked)} sends more than {MAX_BYTES >> 20} MiB; check the address"
-                    )
-                if time.monotonic() > deadline:
-                    raise requests.Timeout
+    def _deadline(self) -> float:
+        now = time.monotonic()
+        if self._total_s is None:
+            return now + self._timeout_s
+        self._over_at = self._over_at or now + self._total_s
+        return min(now + self._timeout_s, self._over_at)
+
+    @contextmanager
+    def _explaining(self, asked: str) -> Iterator[None]:
         try:
-            return read.decode(response.encoding or "utf-8", errors="replace")
-        except LookupError:  # a charset that does not exist
-            return read.decode("utf-8", errors="replace")
+            yield
+        except (requests.RequestException, OSError, ValueError, LookupError, AttributeError) as error:
+            # The last three are what requests fails with on headers that it does not expect.
+            timed_out = self._over_at is not None and time.monotonic() >= self._over_at
+            seconds = self._total_s if timed_out and self._total_s is not None else self._timeout_s
+            why = explained(error, asked, seconds)
+            raise UnreachableError(
+                why or f"{origin(asked)} hangs up without an answer in HTTP; check the port"
+            ) from error
 
+    def _credentials(self, url: str) -> tuple[dict[str, str], Secrets, Secrets]:
+        """Return the headers to send, what is not to be shown in words, and what is not to be shown in data.
 
-def _ended_at(deadline: float, response: requests.Response) -> AbstractContextManager[None]:
-    try:
-        return hung_up_at(deadline, handle_of(response.raw.fileno()))
-    except (OSError, ValueError, AttributeError):  # nothing is left to be read
-        return nullcontext()
-
-
-def _why(error: BaseException, url: str, timeout_s: float) -> str:
-    where = origin(url)
-    causes = tuple(_causes(error))
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        host = urlsplit(url).hostname
-        return f"no host is called {host}; check how it is spelt, or the DNS of this machine"
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return f"nothing listens at {where}; start the server there, or check host and port"
-    if isinstance(error, requests.exceptions.ConnectTimeout):
-        return f"{where} cannot be reached; check host and port, and the firewalls between"
-    if isinstance(error, requests.Timeout):
-        return f"{shown(url)} did not answer within {timeout_s:g} s; is the server overloaded?"
-    if isinstance(error, requests.exceptions.ProxyError):
-        return f"the proxy before {where} cannot be reached; see HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
-    if isinstance(error, requests.exceptions.SSLError):
+        A user and password of the URL, or else of .netrc, are sent where no header authorises.
+        """
+        headers = dict(self._headers)
+        parts = urlsplit(url)
+        users = [_user_of(url)]
+        if not any(name.lower() == "authorization" for name in headers):
+            users.append(get_netrc_auth(url))
+            user = users[0] or users[1]
+            if user is not None:
+                headers["Authorization"] = f"Basic {base64.b64encode(':'.join(user).encode()).decode()}"
+        users += [_user_of(proxy) for proxy in get_environ_proxies(url).values()]
+        passwords = [user[1] for user in users if user is not None] + [parts.password or ""]
+        secret = [*secret_headers(headers), *passwords]
+        names = [user[0] for user in users if user is not None]
         return (
-            f"{where} does not speak TLS as expected, or shows a certificate that is not trusted here; "
-            "write http:// if it has none, or name its authority's file in REQUESTS_CA_BUNDLE"
+            headers,
+            Secrets([*headers.values(), *secret, *names]),
+            Secrets([value for value in secret if len(value) >= _SECRET_IN_DATA]),
         )
-    if isinstance(error, requests.exceptions.InvalidURL):
-        return f"{shown(url)} is not a URL that can be asked; write it like http://localhost:8000"
-    return f"{where} hangs up without an answer in HTTP; check the port, and whether it wants https://"
+
+    def _text(self, response: requests.Response, url: str, deadline: float) -> str:
+        read = bytearray()
+        for part in response.iter_content(65536):
+            read += part
+            if len(read) > MAX_BYTES:
+                raise UnreachableError(
+                    f"{shown(url)} sends more than {MAX_BYTES >> 20} MiB; check the address"
+                )
+            if time.monotonic() > deadline:
+                raise requests.Timeout
+        charset = _CHARSETS.get((response.encoding or "").lower(), "utf-8")
+        return without_surrogates(read.decode(charset, errors="replace"))
 
 
-def _causes(error: BaseException | None, depth: int = 10) -> Iterator[BaseException]:
-    while error is not None and depth:
-        yield error
-        # urllib3 keeps what happened in `reason`, and requests keeps urllib3's error as its argument.
-        for inner in (*error.args, getattr(error, "reason", None)):
-            if isinstance(inner, BaseException):
-                yield from _causes(inner, depth - 1)
-        error = error.__cause__ or error.__context__
-        depth -= 1
+def _redirected(url: str, target: str, words: Secrets) -> str:
+    """Return where a redirect leads. Raises UnreachableError for what is no address."""
+    try:
+        found = urljoin(url, target)
+        url_of(found.partition("#")[0].partition("?")[0])
+    except ValueError:
+        where = clean(words.redact(target))
+        raise UnreachableError(
+            f"{shown(url)} redirects to {where!r}, which is no address; check the URL, and the proxies between"
+        ) from None
+    return found
+
+
+def _user_of(url: str) -> tuple[str, str] | None:
+    parts = urlsplit(url)
+    if parts.username is None and parts.password is None:
+        return None
+    return unquote(parts.username or ""), unquote(parts.password or "")
+
+
+def _as_given(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request

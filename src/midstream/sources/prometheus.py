@@ -18,11 +18,11 @@ from midstream.sources._prometheus_answer import (
     native_histograms,
     values,
 )
-from midstream.sources._prometheus_api import Api, PrometheusError
 from midstream.sources._prometheus_query import ALL_OURS, Named, Selection, grown, summed
 from midstream.sources._prometheus_timeline import Timeline
 from midstream.sources.fleet import Fleet, Histogram, Summary
 from midstream.sources.http import Getter
+from midstream.sources.prometheus_api import PrometheusApi, PrometheusError
 from midstream.stream.model import FREEZE_AFTER_S
 from midstream.telemetry import instruments as metrics
 from midstream.telemetry.instruments import FINISH_REASON, OUTCOME, TOKEN_TYPE, Metric
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["PrometheusError", "PrometheusSource"]
 
 T = TypeVar("T")
+MOST_BOUNDS = 2000
+"""Different buckets of one metric. Native histograms of one schema have some hundreds between them."""
 
 _COUNTERS: Mapping[str, Metric] = {
     "freezes": metrics.FREEZES,
@@ -55,13 +57,21 @@ _HISTOGRAMS: Mapping[str, tuple[Metric, Mapping[str, str]]] = {
 
 
 class PrometheusSource:
-    """One API, asked with these headers, which are never shown. ValueError if `url` cannot be one."""
+    """One API, asked with these headers, which are never shown. ValueError if `url` cannot be one.
+
+    A query may take `timeout_s` seconds, and all of them together `total_s`.
+    """
 
     def __init__(
-        self, url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 60.0
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+        total_s: float = 300.0,
     ) -> None:
-        self._getter = Getter(headers, timeout_s)
-        self._api = Api(url, self._getter)
+        self._getter = Getter(headers, timeout_s, total_s=total_s)
+        self._api = PrometheusApi(url, self._getter)
 
     @property
     def url(self) -> str:
@@ -99,7 +109,7 @@ class _Question:
     """One span of time, asked for metric by metric."""
 
     def __init__(
-        self, api: Api, since: float, until: float, by: tuple[str, ...], where: tuple[str, ...]
+        self, api: PrometheusApi, since: float, until: float, by: tuple[str, ...], where: tuple[str, ...]
     ) -> None:
         self._api = api
         self._since = since
@@ -173,14 +183,26 @@ class _Question:
             return None
         labels = self._labels(found)
         if found.native:
-            return native_histograms(
-                self._api.at(self._sum(found, self._selection.select(found, own=own)), self._until), labels
+            return self._bounded(
+                native_histograms(
+                    self._api.at(self._sum(found, self._selection.select(found, own=own)), self._until),
+                    labels,
+                )
             )
         buckets = self._api.at(
             self._sum(found, self._selection.select(found, "_bucket", own), "le", "vmrange"), self._until
         )
         sums = self._api.at(self._sum(found, self._selection.select(found, "_sum", own)), self._until)
-        return classic_histograms(buckets, values(sums, labels), labels)
+        return self._bounded(classic_histograms(buckets, values(sums, labels), labels))
+
+    def _bounded(self, histograms: dict[Key, Histogram]) -> dict[Key, Histogram]:
+        """Raise PrometheusError if they do not share their bounds: adding them up would take long."""
+        if len({(each.low, each.high) for one in histograms.values() for each in one.buckets}) > MOST_BOUNDS:
+            raise PrometheusError(
+                f"{self._api.url} has histograms with more than {MOST_BOUNDS:,} different buckets; choose fewer "
+                "streams with --where"
+            )
+        return histograms
 
 
 def _of(group: Mapping[Key, T] | None, key: Key, nothing: T) -> T | None:

@@ -87,12 +87,12 @@ class Scraper:
 
     def _view(self, answer: Answer) -> ServerView:
         try:
-            return view_of(answer.text, answer.content_type, engine=self._engine)
+            return view_of(answer.text, answer.content_type, engine=self._engine, deadline=answer.deadline)
         except NothingYetError:
             # A restarted server has nothing to be recognised by, and is what it was.
             if self._seen is None:
                 raise
-            return view_of(answer.text, answer.content_type, engine=self._seen)
+            return view_of(answer.text, answer.content_type, engine=self._seen, deadline=answer.deadline)
 
 
 def _refused(answer: Answer, url: str) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
+from midstream._support.foreign import without_surrogates
 from midstream.journal import JournalContents, read
 from midstream.stream.model import StreamRecord
 
@@ -21,6 +22,7 @@ Condition: TypeAlias = Callable[[StreamRecord], bool]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([smhdw])(?: ago)?")
+LONGEST_AGO_S = 100 * 365.25 * 86400
 _MOMENTS = "write 30m, 2h or 7d for so long ago, or a time such as 2026-11-01 or 2026-11-01T14:30"
 
 _FIELDS: Mapping[str, Callable[[StreamRecord], object]] = {
@@ -45,7 +47,10 @@ def moment(text: str, now: float) -> float:
     written = text.strip()
     ago = _AGO.fullmatch(written)
     if ago:
-        return now - float(ago[1]) * _UNITS[ago[2]]
+        seconds = float(ago[1]) * _UNITS[ago[2]]
+        if not seconds <= LONGEST_AGO_S:
+            raise SelectionError(f"{text!r} is longer ago than any stream; {_MOMENTS}")
+        return now - seconds
     if written == "now":
         return now
     # Python 3.10 knows no Z.
@@ -65,17 +70,24 @@ def span(since: str | None, until: str | None, now: float) -> tuple[float | None
     return start, end
 
 
+def condition_parts(text: str) -> tuple[str, str, str]:
+    """Return the name, the operator (`=` or `!=`) and the value of a condition. Raises SelectionError."""
+    matched = re.fullmatch(r"([^=!\s]+)\s*(!?=)(.*)", text.strip(), re.DOTALL)
+    if matched is None or not matched[3].strip():
+        raise SelectionError(
+            f"{text!r} is not NAME=VALUE; write model=..., server=..., operation=..., or an attribute of yours"
+        )
+    if text != without_surrogates(text):
+        raise SelectionError(f"{text!r} is not text in UTF-8; write it in the encoding of this terminal")
+    return matched[1], matched[2], matched[3].strip()
+
+
 def condition(text: str) -> Condition:
     """Read `NAME=VALUE`, or `NAME!=VALUE`: a name of ours such as `model`, or an attribute such as `team`.
 
     Raises SelectionError if it is neither.
     """
-    matched = re.fullmatch(r"\s*([^=!\s]+)\s*(!?=)\s*(.*?)\s*", text)
-    if matched is None or not matched[3]:
-        raise SelectionError(
-            f"{text!r} is not NAME=VALUE; write model=..., server=..., operation=..., or an attribute of yours"
-        )
-    name, operator, value = matched.groups()
+    name, operator, value = condition_parts(text)
     read = _FIELDS.get(name)
 
     def holds(record: StreamRecord) -> bool:

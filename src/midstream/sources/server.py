@@ -22,6 +22,9 @@ class NothingYetError(PageError):
     """The page is one of metrics, and holds none."""
 
 
+_START = "process_start_time_seconds"
+_PREFIXES = (*(prefix for engine in ENGINES.values() for prefix in engine.prefixes), _START)
+"""What the names of those series begin with that are read."""
 _OTHERS: Mapping[str, str] = {
     "litellm_": "the page of a LiteLLM proxy; give the address of the engine behind it",
     "stream_max_gap": "midstream's own page, of a client; give the address of the server",
@@ -35,13 +38,16 @@ _OTHERS: Mapping[str, str] = {
 """What else may answer at an address that somebody took for an engine's."""
 
 
-def view_of(text: str, content_type: str = "", *, engine: str | None = None) -> ServerView:
+def view_of(
+    text: str, content_type: str = "", *, engine: str | None = None, deadline: float | None = None
+) -> ServerView:
     """Read a page. `engine` is a key of ENGINES: which one is meant where the page names none, or several.
 
     TensorRT-LLM's list of iterations in JSON is read, too. Raises PageError if this is no page of an engine that
-    is known, or of several at once; NothingYetError if it holds nothing at all.
+    is known, or of several at once, or not read by the `deadline` (of `time.monotonic`); NothingYetError if it holds
+    nothing at all.
     """
-    start = text.lstrip()[:200].lower()
+    start = text[:1000].lstrip()[:200].lower()
     if start.startswith(("<!doctype", "<html", "<?xml")) or "text/html" in content_type:
         raise PageError("a web page and not metrics; check host, port and path")
     if start.startswith(("[", "{")):
@@ -49,7 +55,7 @@ def view_of(text: str, content_type: str = "", *, engine: str | None = None) -> 
         if iterations is None:
             raise PageError("JSON, but not the iterations that TensorRT-LLM tells at /metrics")
         return view_of_iterations(iterations)
-    page = page_of(text, content_type)
+    page = page_of(text, content_type, prefixes=_PREFIXES, deadline=deadline)
     found = [each for each in ENGINES.values() if any(page.has(prefix) for prefix in each.prefixes)]
     if len(found) == 1:
         return _view(found[0], page)
@@ -62,7 +68,7 @@ def view_of(text: str, content_type: str = "", *, engine: str | None = None) -> 
 
 
 def _unknown(page: Page) -> PageError:
-    if not page.samples:
+    if not page.samples and not page.others:
         return NothingYetError(
             "a page without any metric; SGLang's is so until its first request: send one, or say with --engine "
             "which engine it is"
@@ -84,7 +90,7 @@ def _view(engine: Engine, page: Page) -> ServerView:
         for label in ("model_name", "model")
         if sample.labels.get(label)
     }
-    started = page.named("process_start_time_seconds")
+    started = page.named(_START)
     usage = engine.kv_usage(page)
     if usage.value is not None and usage.value > 1.01:
         usage = Reading(None, f"it says that {usage.value:g} of its KV cache is in use, which cannot be")

@@ -54,7 +54,7 @@ class DashboardPage(ThreadingHTTPServer):
             answer = getter.get(f"{self._url}/api/v1/{way}", data)
         if answer.status != 200:
             raise UnreachableError(
-                f"it answers {answer.status} to a query{answer.because}; is the path right?"
+                f"it answers {answer.status} to a query{answer.error_suffix}; is the path right?"
             )
         return answer.text.encode()
 
