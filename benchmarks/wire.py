@@ -25,10 +25,7 @@ CUT = "cut"
 Script: TypeAlias = Sequence["tuple[float, str]"]
 """What to send: seconds after the request was read, and the bytes as text."""
 
-_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
-    b"transfer-encoding: chunked\r\n\r\n"
-)
+_HEAD = "HTTP/1.1 200 OK\r\ncontent-type: {}\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @dataclass
@@ -45,8 +42,14 @@ class WireServer:
     """Plays `script` to every request on a loopback port until it is closed."""
 
     def __init__(
-        self, script: Script, *, tls: ssl.SSLContext | None = None, headers_at_s: float = 0.0
+        self,
+        script: Script,
+        *,
+        tls: ssl.SSLContext | None = None,
+        headers_at_s: float = 0.0,
+        content_type: str = "text/event-stream",
     ) -> None:
+        self._head = _HEAD.format(content_type).encode()
         self._script = script
         self._tls = tls
         self._headers_at_s = headers_at_s
@@ -117,7 +120,7 @@ class WireServer:
         try:
             if not self._wait_until(exchange.began + self._headers_at_s):
                 return False
-            connection.sendall(_HEAD)
+            connection.sendall(self._head)
             for at_s, data in self._script:
                 if not self._wait_until(exchange.began + at_s):
                     return False

@@ -29,7 +29,8 @@ class Group:
 GROUPS = (
     Group("neighbours", ("neighbours", "gunicorn", "gevent"), ("--prerelease", "if-necessary-or-explicit")),
     Group("frameworks", ("langchain", "agents", "pydantic_ai", "anthropic")),
-    Group("frameworks-openai2", ("litellm", "adk", "llama_index")),
+    Group("frameworks-openai2", ("llama_index",)),
+    Group("frameworks-http", ("litellm", "adk", "transport")),
 )
 
 

@@ -87,8 +87,12 @@ def wire_clock(response: Any, clock: Callable[[], float]) -> WireClock | None:
     if extensions.get("http_version") not in {b"HTTP/1.1", b"HTTP/1.0"}:
         return None  # several HTTP/2 streams share one connection: its clock would be everybody's
     ask = getattr(extensions.get("network_stream"), "get_extra_info", None)
-    connection = ask("socket") if callable(ask) else None
-    if connection is None or not hasattr(connection, "getsockopt"):
+    return wire_clock_of(ask("socket") if callable(ask) else None, clock)
+
+
+def wire_clock_of(connection: Any, clock: Callable[[], float]) -> WireClock | None:
+    """The wire clock of this socket, or None where it cannot be read."""
+    if sys.platform != "linux" or connection is None or not hasattr(connection, "getsockopt"):
         return None
     wire = WireClock(connection, clock)
     return wire if wire.sample() is not None else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from midstream.integrations.generic import functions
 from midstream.integrations.generic import streams as generic_streams
+from midstream.integrations.http import clients as http_clients
 from midstream.integrations.openai import clients
 from midstream.integrations.openai.streams import adopt
 from midstream.runtime.monitor import PROCESS, Monitor
@@ -142,6 +143,7 @@ def instrument(
     )
     if made is not None:
         clients.watch_all(made)
+        http_clients.watch_all(made)
 
 
 def uninstrument() -> None:
@@ -151,6 +153,7 @@ def uninstrument() -> None:
     that patch stays. Without an `instrument()` before it does nothing.
     """
     clients.unwatch_all()
+    http_clients.unwatch_all()
 
 
 def streams() -> tuple[OpenStream, ...]:
@@ -167,6 +170,8 @@ def attach(obj: Any, monitor: Monitor | None) -> Any:
 def _way_for(obj: Any) -> Callable[[Any, Monitor], Any]:
     if clients.is_client(obj):
         return _watch
+    if http_clients.is_client(obj):
+        return _watch_http
     if isinstance(obj, str | bytes | bytearray | Mapping | type):
         pass
     elif generic_streams.is_iterable(obj):
@@ -179,8 +184,8 @@ def _way_for(obj: Any) -> Callable[[Any, Monitor], Any]:
 
 
 _TAKES = (
-    "monitor() takes an OpenAI or AsyncOpenAI client (or one of a subclass), a function, a stream (anything that can "
-    "be iterated over), or a context manager that opens one"
+    "monitor() takes an OpenAI or AsyncOpenAI client (or one of a subclass), a client or session of httpx, aiohttp or "
+    "requests, a function, a stream (anything that can be iterated over), or a context manager that opens one"
 )
 
 
@@ -196,6 +201,11 @@ def _described(obj: Any) -> str:
 
 def _watch(client: Any, monitor: Monitor) -> Any:
     clients.watch(client, monitor)
+    return client
+
+
+def _watch_http(client: Any, monitor: Monitor) -> Any:
+    http_clients.watch(client, monitor)
     return client
 
 

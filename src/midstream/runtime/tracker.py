@@ -107,6 +107,18 @@ class Tracker:
         if signal is not None:
             self._signal(signal, now)
 
+    def on_partial_chunk(self, now: float) -> None:
+        """The wait ended with something that is no chunk, such as part of one."""
+        session = self.session
+        try:
+            blocked = 0.0
+            if now - session.last_event >= self.attribution.long_s:
+                with self._monitor.lock:
+                    blocked = self.attribution.blocked_seconds(session, now)
+            session.pause_wait(now, blocked)
+        except Exception as exc:  # noqa: BLE001 - the reader gets its piece
+            report_internal_error("stream", exc)
+
     def on_unreadable_chunk(self, now: float, exc: Exception) -> None:
         """Reading a chunk failed. It counts as one without output, whatever it was."""
         report_internal_error("chunk reader", exc)
@@ -177,6 +189,13 @@ class Tracker:
         """End a stream that the process leaves open at its exit."""
         waiting = self.session.waiting
         self.left(self.clock() if waiting else None, cancelled=waiting)
+
+    def withdraw(self) -> None:
+        """Leave the stream to another tracker, which follows the same answer: it ends here without a record."""
+        if not self.session.ended:
+            self.disown()
+            self.attribution.close()
+            self._monitor.closed(self)
 
     def disown(self) -> None:
         """Forget the stream: it belongs to the parent of this process."""

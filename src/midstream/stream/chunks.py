@@ -114,7 +114,8 @@ def read_any(chunk: Any) -> Reading:
 
 def read_model(chunk: Any) -> str | None:
     """The model that answers, if this chunk names one."""
-    return plain_name(field_of(chunk, "model") or field_of(field_of(chunk, "response"), "model")) or None
+    whole = field_of(chunk, "response") or field_of(chunk, "message")
+    return plain_name(field_of(chunk, "model") or field_of(whole, "model")) or None
 
 
 def _read_choices(chunk: Any) -> Reading:

@@ -36,46 +36,12 @@ class Session:
     """The bookkeeping of one open stream. Fields are offsets on the monitor's clock or durations, in seconds."""
 
     __slots__ = (
-        "_last_content",
-        "_limit",
-        "_others",
-        "answer",
-        "attributes",
-        "blocked",
-        "call",
-        "caught_up",
-        "content_chunks",
-        "ended",
-        "first_chunk",
-        "first_content",
-        "freeze_after_s",
-        "freezes",
-        "frozen",
-        "frozen_s",
-        "gap",
-        "hidden",
-        "in_tail",
-        "last_event",
-        "last_gap",
-        "last_gap_at",
-        "last_gap_phase",
-        "max_gap",
-        "max_gap_at",
-        "max_gap_open",
-        "max_gap_phase",
-        "max_hold",
-        "max_interval",
-        "opened",
-        "phase",
-        "shared",
-        "steady",
-        "stood_still",
-        "suspected",
-        "tail",
-        "unnamed",
-        "wait_from",
-        "waited",
-    )
+        "_last_content", "_limit", "_others", "answer", "attributes", "blocked", "call", "caught_up",
+        "content_chunks", "ended", "first_chunk", "first_content", "freeze_after_s", "freezes", "frozen",
+        "frozen_s", "gap", "hidden", "in_tail", "last_event", "last_gap", "last_gap_at", "last_gap_phase",
+        "max_gap", "max_gap_at", "max_gap_open", "max_gap_phase", "max_hold", "max_interval", "opened",
+        "phase", "shared", "steady", "stood_still", "suspected", "tail", "unnamed", "wait_from", "waited",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -201,6 +167,24 @@ class Session:
             self.steady = reading
         return signal
 
+    def pause_wait(self, now: float, blocked: float = 0.0) -> None:
+        """The wait ended with something that is no chunk, such as part of one: what was waited is in the gap."""
+        wait_from, first_chunk = self.wait_from, self.first_chunk
+        if wait_from is None or self.ended:
+            return
+        wait = max(0.0, self._take(wait_from, now) - blocked)
+        self.first_chunk = first_chunk
+        self.blocked += blocked
+        if self.in_tail:
+            self.tail += wait
+        else:
+            self.gap += wait
+
+    def begin_wait(self, now: float) -> None:
+        """The caller asks for the next chunk."""
+        if not self.ended:
+            self.wait_from = now
+
     def name(self, model: str | None) -> None:
         """Take over the model's name from a chunk that has it; after the second content chunk none is expected."""
         if model is not None:
@@ -230,7 +214,7 @@ class Session:
         """The caller closed or dropped the stream; `now` is None if nobody saw when, only that it has happened."""
         if self.answer.finished and not self.waiting:
             self._enter_tail()
-        if self.chunks == 0 and not self.waiting:
+        if self.chunks == 0 and not self.waiting and self.last_event == self.opened:
             outcome = Outcome.UNREAD
         else:
             outcome = self._unless_finished(Outcome.CANCELLED if cancelled else Outcome.LEFT_EARLY)

@@ -25,7 +25,6 @@ from midstream.testing import (
     Script,
     collect,
     finish,
-    http_library,
     scripted,
     scripted_async,
     text,
@@ -495,8 +494,6 @@ class Settings(BaseModel):
         (Settings(), f"{__name__}.Settings"),
         (Session(), f"{__name__}.Session: {INSTEAD}"),
         (threading.Lock(), f"_thread.lock: {INSTEAD}"),
-        (http_library().Client(), f"{http_library().__name__}.Client: {INSTEAD}"),
-        (http_library().AsyncClient(), f"{http_library().__name__}.AsyncClient: {INSTEAD}"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
 )
@@ -505,8 +502,9 @@ def test_what_cannot_be_monitored_is_refused_by_name(thing: Any, name: str) -> N
     with pytest.raises(TypeError) as caught:
         midstream.monitor(thing)
     assert str(caught.value) == (
-        "monitor() takes an OpenAI or AsyncOpenAI client (or one of a subclass), a function, a stream (anything that "
-        f"can be iterated over), or a context manager that opens one, got {name}"
+        "monitor() takes an OpenAI or AsyncOpenAI client (or one of a subclass), a client or session of httpx, "
+        "aiohttp or requests, a function, a stream (anything that can be iterated over), or a context manager that "
+        f"opens one, got {name}"
     )
 
 

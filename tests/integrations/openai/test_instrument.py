@@ -335,7 +335,7 @@ print(SyncAPIClient.request is theirs[0], Stream.__init__ is theirs[1])
 def test_patch_below_ours_that_is_taken_out_again() -> None:
     """Somebody puts back the method they found, and takes ours out: streams are still followed, from their response on.
 
-    So does an instrumentation that was there first and leaves first. Time to the first content is then not known.
+    So does an instrumentation that was there first and leaves first. The time of the call is that of its HTTP request.
     """
     assert run(
         STATE
@@ -352,4 +352,4 @@ ask()
 PROCESS.flush()
 print([(str(record.outcome), record.time_to_first_content_s is None) for record in ended])
 """
-    ) == ("[('completed', False), ('completed', True)]\n")
+    ) == ("[('completed', False), ('completed', False)]\n")

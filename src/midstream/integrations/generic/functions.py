@@ -16,6 +16,7 @@ import wrapt
 from midstream._support.internal_errors import report_internal_error
 from midstream.integrations.generic import streams
 from midstream.integrations.generic.object_proxy import ProxyMethods, proxy_for
+from midstream.integrations.http import clients as http_clients
 from midstream.integrations.openai import clients
 from midstream.integrations.openai.streams import adopt
 from midstream.runtime.monitor import Monitor
@@ -25,6 +26,7 @@ from midstream.runtime.scope import Scope, leave
 def decorate(function: Any, monitor: Monitor) -> Any:
     """Return the function, or the (class, static) method, with everything that streams in it monitored."""
     clients.watch_functions()
+    http_clients.watch_functions()
 
     def call(wrapped: Callable[..., Any], _instance: Any, args: Any, kwargs: Any) -> Any:
         scope = Scope(monitor)

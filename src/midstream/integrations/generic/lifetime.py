@@ -27,10 +27,7 @@ class StreamLifetime:
         self.scope = scope
 
         def defer_to_inner_stream() -> None:
-            if not tracker.session.ended:
-                tracker.disown()
-                tracker.attribution.close()
-                monitor.closed(tracker)
+            tracker.withdraw()
 
         scope.on_stream(defer_to_inner_stream)
 

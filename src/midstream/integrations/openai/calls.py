@@ -9,7 +9,7 @@ from typing import Any
 from opentelemetry import context as otel_context
 
 from midstream._support.internal_errors import report_internal_error
-from midstream.integrations.openai.pending import PendingCall, current_owner, keep_pending
+from midstream.integrations.openai.pending import PendingCall, current_owner, keep_pending, observed_by
 from midstream.integrations.openai.requests import (
     call_of,
     count_retries,
@@ -69,9 +69,9 @@ def on_response(client: Any, kwargs: Any) -> None:
     try:
         if not kwargs.get("stream"):
             return
-        pending = _call_by(client) or _unseen_call(client, kwargs["options"])
+        response = kwargs["response"]
+        pending = _call_by(client) or _unseen_call(client, kwargs["options"], response)
         if pending is not None:
-            response = kwargs["response"]
             address, port = server_of(response, pending.call)
             retries = count_retries(response, kwargs.get("retries_taken"))
             pending.call = replace(pending.call, server_address=address, server_port=port, retries=retries)
@@ -80,13 +80,26 @@ def on_response(client: Any, kwargs: Any) -> None:
         report_internal_error("response", exc)
 
 
-def _unseen_call(client: Any, options: Any) -> PendingCall | None:
-    """A call whose request was not seen: another instrumentation has restored an older `request()` over ours."""
+def _unseen_call(client: Any, options: Any, response: Any) -> PendingCall | None:
+    """A call whose request was not seen: another instrumentation has restored an older `request()` over ours.
+
+    The HTTP library's request may have been seen. Its stream is then the one to follow, and is left to this call.
+    """
     monitor = clients.monitor_of(client)
     if monitor is None:
         return None
-    call = call_of(from_options(client, options), started=None, started_at=monitor.process.wall())
+    inner, started, started_at = observed_by(response), None, monitor.process.wall()
+    if inner is not None:
+        started, started_at = inner.session.call.started, inner.session.call.started_at
+        inner.withdraw()
+    call = call_of(from_options(client, options), started=started, started_at=started_at)
     return PendingCall(monitor, call, otel_context.get_current())
+
+
+def is_call_in_progress() -> bool:
+    """Whether the running code is part of a call of the SDK that is followed here."""
+    pending = in_progress.get()
+    return pending is not None and pending.is_made_by_running_code()
 
 
 def _call_by(client: Any) -> PendingCall | None:

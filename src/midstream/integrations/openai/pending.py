@@ -16,11 +16,13 @@ from typing import Any
 from opentelemetry import context as otel_context
 
 from midstream.runtime.monitor import Monitor
+from midstream.runtime.tracker import Tracker
 from midstream.stream.chunks import Reader
 from midstream.stream.model import Call
 
 _KEY = "midstream"
 _FOLLOWED = "followed"
+_TRANSPORT_KEY = "midstream.transport"
 
 
 @dataclass(slots=True)
@@ -42,7 +44,11 @@ class PendingCall:
 
     def is_made_by(self, client: Any) -> bool:
         """Whether the code that runs now is part of this call by this client."""
-        return not self.returned and self.client == id(client) and self.owner == current_owner()
+        return self.client == id(client) and self.is_made_by_running_code()
+
+    def is_made_by_running_code(self) -> bool:
+        """Whether the code that runs now is part of this call."""
+        return not self.returned and self.owner == current_owner()
 
 
 def current_owner() -> object:
@@ -81,3 +87,14 @@ def mark_followed(response: Any) -> None:
 def is_followed(response: Any) -> bool:
     """Whether the stream of this response is followed, whatever stands around the stream by now."""
     return getattr(response, "extensions", {}).get(_KEY) == _FOLLOWED
+
+
+def mark_observed(response: Any, tracker: Tracker) -> None:
+    """Note that the body of this response is observed, by this tracker."""
+    response.extensions[_TRANSPORT_KEY] = tracker
+
+
+def observed_by(response: Any) -> Tracker | None:
+    """The tracker that observes the body of this response, if one does and it has not ended."""
+    tracker = getattr(response, "extensions", {}).get(_TRANSPORT_KEY)
+    return tracker if isinstance(tracker, Tracker) and not tracker.session.ended else None

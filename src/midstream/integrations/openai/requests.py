@@ -54,7 +54,7 @@ def from_options(client: Any, options: Any) -> StreamRequest:
         method=str(getattr(options, "method", "post")),
         path=str(getattr(options, "url", "")),
         host=plain_name(getattr(base_url, "host", None)),
-        port=_port(base_url),
+        port=port_of(base_url),
         body=_body(options),
         azure=any(kind.__name__ == "BaseAzureClient" for kind in type(client).__mro__),
     )
@@ -66,7 +66,7 @@ def from_http(request: Any) -> StreamRequest:
         method=str(request.method),
         path=str(request.url.path),
         host=plain_name(getattr(request.url, "host", None)),
-        port=_port(request.url),
+        port=port_of(request.url),
         body=_json_body(request),
     )
 
@@ -94,7 +94,7 @@ def server_of(response: Any, call: Call) -> tuple[str, int | None]:
     """Host and port that answered; those of the client's base URL if the response does not have them."""
     url = getattr(getattr(response, "request", None), "url", None)
     address = plain_name(getattr(url, "host", None))
-    return (address, _port(url)) if address else (call.server_address, call.server_port)
+    return (address, port_of(url)) if address else (call.server_address, call.server_port)
 
 
 def count_retries(response: Any, taken: Any) -> int | None:
@@ -165,6 +165,7 @@ def _limit(body: dict[str, Any], operation: str) -> int | None:
     return None
 
 
-def _port(url: Any) -> int | None:
+def port_of(url: Any) -> int | None:
+    """The port of a URL, that of its scheme if it names none; None if neither is known."""
     port = getattr(url, "port", None)
     return port if isinstance(port, int) else _PORTS.get(plain_name(getattr(url, "scheme", None)))

@@ -18,7 +18,13 @@ from opentelemetry import context as otel_context
 
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import wire_clock
-from midstream.integrations.openai.pending import PendingCall, is_followed, mark_followed, take_pending
+from midstream.integrations.openai.pending import (
+    PendingCall,
+    is_followed,
+    mark_followed,
+    observed_by,
+    take_pending,
+)
 from midstream.integrations.openai.requests import call_of, count_retries, from_http
 from midstream.runtime.generators import AsyncChunks, Chunks
 from midstream.runtime.iterators import AsyncSteps, Steps
@@ -85,7 +91,13 @@ def _stream_in(obj: Any) -> Any:
 def _late_call(stream: Any, monitor: Monitor, started: float | None) -> PendingCall:
     """A call of which only the stream was seen: its HTTP request has the rest."""
     response = stream.response
+    inner = observed_by(response)
     foreign = type(stream).__module__.partition(".")[0] != "openai"
+    if inner is not None:
+        # The transport follows this stream already, and leaves it to the outer monitor with what it has learnt.
+        inner.withdraw()
+        read = read_foreign if foreign else None
+        return PendingCall(monitor, inner.session.call, otel_context.get_current(), read=read)
     request = from_http(response.request)
     if foreign and request.path.endswith("/messages"):
         # Anthropic's name for a chat, with the same name for its limit.

@@ -1,0 +1,105 @@
+"""What the HTTP libraries have in common: whose request it is, and the observer of its answer.
+
+A request may pass several libraries on its way (an SDK over httpx, httpx over aiohttp). It is followed once, in the
+outermost of them that is monitored, which is the one whose caller waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import context as otel_context
+
+from midstream._support.internal_errors import report_internal_error
+from midstream.attribution.tcp_info import WireClock
+from midstream.integrations.http.observer import BodyObserver
+from midstream.integrations.http.requests import Exchange, followed, may_stream
+from midstream.integrations.openai.calls import is_call_in_progress
+from midstream.integrations.openai.pending import current_owner
+from midstream.runtime.monitor import Monitor
+from midstream.runtime.scope import Clients, opened_inside
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+clients = Clients()
+"""The monitored clients of all HTTP libraries."""
+
+
+class Sending:
+    """A request on its way through one library, until the head of its response is there.
+
+    Tasks that begin meanwhile inherit it with their context; it means nothing to them once the request is over.
+    """
+
+    __slots__ = ("_active", "_owner", "_token", "monitor", "started")
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.started = monitor.process.clock()
+        self._active = True
+        self._owner = current_owner()
+        self._token: Token[Sending | None] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the running code is part of this request, which is still on its way."""
+        return self._active and self._owner == current_owner()
+
+    def __enter__(self) -> Self:
+        self._token = _sending.set(self)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._active = False
+        if self._token is not None:
+            with suppress(ValueError):  # left from another context, whose variables are gone with it
+                _sending.reset(self._token)
+
+
+_sending: ContextVar[Sending | None] = ContextVar("midstream_http_request", default=None)
+
+
+def sending(client: Any) -> Sending | None:
+    """The request that begins here, if it is to be followed here."""
+    try:
+        outer = _sending.get()
+        if (outer is not None and outer.active) or is_call_in_progress():
+            return None
+        monitor = clients.monitor_of(client)
+        return None if monitor is None else Sending(monitor)
+    except Exception as exc:  # noqa: BLE001 - the request goes out as it would without us
+        report_internal_error("request", exc)
+        return None
+
+
+def observer_for(
+    request: Sending,
+    exchange: Exchange,
+    wire: Callable[[Callable[[], float]], WireClock | None],
+    *,
+    on_loop: bool,
+    encoded: bool = False,
+    retries: int | None = None,
+) -> BodyObserver | None:
+    """The observer of a response's body; None if the response is no answer to follow.
+
+    `wire` makes the wire clock of the connection. It is not asked for a compressed body, whose bytes are no output.
+    """
+    if not may_stream(exchange):
+        return None
+    monitor = request.monitor
+    process = monitor.process
+    started_at = process.wall() - (process.clock() - request.started)
+    answer = followed(exchange, started=request.started, started_at=started_at)
+    if answer is None:
+        return None
+    clock = None if exchange.compressed else wire(process.clock)
+    call = replace(answer.call, retries=retries)
+    tracker = monitor.open(call, otel_context.get_current(), clock, on_loop=on_loop)
+    opened_inside()
+    return BodyObserver(tracker, answer.read, answer.splitter, encoded=encoded)

@@ -1,0 +1,96 @@
+"""httpx and httpx2, sync and async: where their responses pass.
+
+Every response of a client, whichever transport is below, comes out of `_send_single_request()`, which is patched on the
+library's own classes, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from midstream._support.internal_errors import report_internal_error
+from midstream.attribution.tcp_info import wire_clock
+from midstream.integrations.http.following import Sending, observer_for, sending
+from midstream.integrations.http.httpx_streams import ObservedDecoder, observed_kinds
+from midstream.integrations.http.requests import STREAMED, Exchange
+from midstream.integrations.openai.pending import mark_observed
+from midstream.integrations.openai.requests import count_retries
+from midstream.integrations.patching import Original, Patches, bind
+
+
+def client_types(library: Any) -> tuple[type, ...]:
+    """The classes of this library whose instances can be monitored."""
+    return (library.Client, library.AsyncClient)
+
+
+def patch(library: Any, patches: Patches) -> None:
+    """Have the responses of this library pass here."""
+    kinds = observed_kinds(library.SyncByteStream, library.AsyncByteStream)
+    patches.wrap(library.Client, "_send_single_request", lambda original: _sync(original, kinds[0]))
+    patches.wrap(library.AsyncClient, "_send_single_request", lambda original: _async(original, kinds[1]))
+
+
+def _sync(original: Original, kind: Callable[..., Any]) -> Original:
+    def send(client: Any, /, *args: Any, **kwargs: Any) -> Any:
+        request = sending(client)
+        if request is None:
+            return bind(original, client)(*args, **kwargs)
+        with request:
+            response = bind(original, client)(*args, **kwargs)
+        _observe(request, response, kind, on_loop=False)
+        return response
+
+    return send
+
+
+def _async(original: Original, kind: Callable[..., Any]) -> Original:
+    async def send(client: Any, /, *args: Any, **kwargs: Any) -> Any:
+        request = sending(client)
+        if request is None:
+            return await bind(original, client)(*args, **kwargs)
+        with request:
+            response = await bind(original, client)(*args, **kwargs)
+        _observe(request, response, kind, on_loop=True)
+        return response
+
+    return send
+
+
+def _observe(request: Sending, response: Any, kind: Callable[..., Any], *, on_loop: bool) -> None:
+    """Put ourselves between the response's byte stream and its reader, if the response is an answer to follow."""
+    try:
+        asked, headers = response.request, response.headers
+        if asked.method != "POST" or not headers.get("content-type", "").lower().startswith(STREAMED):
+            return
+        exchange = Exchange(
+            method=asked.method,
+            url=asked.url,
+            status=response.status_code,
+            content_type=headers.get("content-type", ""),
+            content_encoding=headers.get("content-encoding", ""),
+            body=lambda: _body(asked),
+        )
+        observer = observer_for(
+            request,
+            exchange,
+            lambda clock: wire_clock(response, clock),
+            on_loop=on_loop,
+            encoded=exchange.compressed,
+            retries=count_retries(response, None),
+        )
+        if observer is not None:
+            if exchange.compressed:
+                response._decoder = ObservedDecoder(response._get_content_decoder(), observer)
+            response.stream = kind(response.stream, observer)
+            mark_observed(response, observer.tracker)
+    except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
+        report_internal_error("response", exc)
+
+
+def _body(request: Any) -> bytes | None:
+    try:
+        content = request.content
+    except Exception:  # noqa: BLE001 - a body that was itself a stream is gone
+        return None
+    return content if isinstance(content, bytes) else None

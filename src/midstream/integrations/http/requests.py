@@ -1,0 +1,133 @@
+"""Decides from a request and its response whether the answer is one to follow, and what was asked for. Pure.
+
+An answer to follow is a successful response to a POST whose body is an event stream and whose path or JSON body is one
+of OpenAI's protocol (chat, completions, responses) or of Anthropic's messages, or whose body is JSON lines and whose
+path is Ollama's. No list of hosts is consulted, and what was read is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from midstream._support.sanitize import plain_name
+from midstream.integrations.http.events import EventSplitter, LineSplitter
+from midstream.integrations.http.reading import read_event, read_ollama
+from midstream.integrations.openai.requests import StreamRequest, call_of, port_of
+from midstream.stream.chunks import Reading
+from midstream.stream.model import Call
+
+_EVENT_STREAM = "text/event-stream"
+_JSON_LINES = "application/x-ndjson"
+STREAMED = (_EVENT_STREAM, _JSON_LINES)
+"""The media types of answers to follow."""
+LONGEST_BODY = 64 << 20
+"""Bytes of a request's body that are parsed. Of a larger one only the path is known."""
+_PATHS = {
+    # The end of a path, and OpenAI's path with the same meaning.
+    "/chat/completions": "/chat/completions",
+    "/completions": "/completions",
+    "/responses": "/responses",
+    "/messages": "/chat/completions",
+}
+_OLLAMA = {"/api/chat": "/chat/completions", "/api/generate": "/completions"}
+_PROVIDERS = {"/messages": "anthropic", "/api/chat": "ollama", "/api/generate": "ollama"}
+_OLLAMA_LIMIT = "num_predict"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and the head of its response, as the HTTP library has them."""
+
+    method: str
+    url: Any
+    """An object with `scheme`, `host`, `port` and `path`."""
+    status: int
+    content_type: str
+    content_encoding: str
+    body: Callable[[], Any]
+    """The request's body as bytes, text, or a JSON value; None if it is gone, or was a stream."""
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the bytes on the wire are compressed."""
+        return self.content_encoding.strip().lower() not in {"", "identity"}
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """An answer to follow: what was asked, and how its body is split and read."""
+
+    call: Call
+    splitter: EventSplitter | LineSplitter
+    read: Callable[[Any], Reading]
+
+
+def may_stream(exchange: Exchange) -> bool:
+    """Whether a response can be an answer to follow, by its head alone."""
+    return (
+        exchange.method.upper() == "POST"
+        and 200 <= exchange.status < 300
+        and exchange.content_type.lower().startswith(STREAMED)
+    )
+
+
+def followed(exchange: Exchange, *, started: float | None, started_at: float) -> Followed | None:
+    """What is to be followed in this exchange; None if it is nothing of ours."""
+    lines = exchange.content_type.lower().startswith(_JSON_LINES)
+    path = str(exchange.url.path).rstrip("/")
+    body = _parsed(exchange.body())
+    operation_path = _operation_path(path, body, _OLLAMA if lines else _PATHS)
+    if operation_path is None:
+        return None
+    if lines and isinstance(body, dict):
+        options = body.get("options")
+        limit = options.get(_OLLAMA_LIMIT) if isinstance(options, dict) else None
+        body = {"model": body.get("model"), "max_tokens": limit}
+    provider = _PROVIDERS.get(_ending(path, _OLLAMA if lines else _PATHS), "")
+    request = StreamRequest(
+        method=exchange.method,
+        path=operation_path,
+        host=plain_name(exchange.url.host),
+        port=port_of(exchange.url),
+        body=body if isinstance(body, dict) else {},
+    )
+    call = call_of(request, started=started, started_at=started_at)
+    if provider and call.provider == "openai":
+        call = replace(call, provider=provider)  # a host that is not known speaks this protocol
+    if lines:
+        return Followed(call, LineSplitter(), read_ollama)
+    return Followed(call, EventSplitter(), read_event)
+
+
+def _operation_path(path: str, body: Any, paths: dict[str, str]) -> str | None:
+    known = paths.get(_ending(path, paths))
+    if known is not None:
+        return known
+    if not isinstance(body, dict) or body.get("stream") is not True or paths is _OLLAMA:
+        return None
+    for field, known in (
+        ("messages", "/chat/completions"),
+        ("prompt", "/completions"),
+        ("input", "/responses"),
+    ):
+        if field in body:
+            return known
+    return None
+
+
+def _ending(path: str, paths: dict[str, str]) -> str:
+    return next((ending for ending in paths if path.endswith(ending)), "")
+
+
+def _parsed(body: Any) -> Any:
+    if not isinstance(body, bytes | bytearray | str):
+        return body
+    if len(body) > LONGEST_BODY:
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
