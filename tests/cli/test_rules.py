@@ -106,6 +106,28 @@ def test_the_settings_are_a_file_that_changes_nothing(
     assert capsys.readouterr().out == (ROOT / "monitoring" / "midstream.rules.yml").read_text()
 
 
+def test_alerts_link_to_a_dashboard_only_where_grafana_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    """No link is better than one to the reader's own machine."""
+    assert main(["rules"]) == 0
+    assert "dashboard_url" not in capsys.readouterr().out
+
+    assert main(["rules", "--only", "StreamFrozen", "--dashboard-url", "https://grafana.example/"]) == 0
+    (rule,) = yaml.safe_load(capsys.readouterr().out)["groups"][-1]["rules"]
+    assert rule["annotations"]["dashboard_url"].startswith(
+        "https://grafana.example/d/midstream-streams?var-job="
+    )
+
+
+def test_rows_of_the_check_differ_where_alerts_share_a_name() -> None:
+    """Four paces of the budget, and one alert for each engine whose preemptions may go with freezes."""
+    titles = [finding.title for finding in check(Tuning(labels={"team": "llm"}), lambda _: 1)]
+
+    assert len(set(titles)) == len(titles)
+    assert "StreamFreezeBudgetBurn (long=6h, short=30m)" in titles
+    assert "StreamFreezesFromEviction (engine=vllm)" in titles
+    assert "StreamFrozen" in titles
+
+
 def test_a_file_and_an_option_add_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The option wins where both say something."""
     file = tmp_path / "rules.yml"

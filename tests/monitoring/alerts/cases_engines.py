@@ -57,26 +57,26 @@ PAUSED = Fired(
 )
 
 
-def too_low(title: str, where: tuple[dict[str, str], str], affected: str, flag: str) -> Fired:
+def too_low(title: str, where: tuple[dict[str, str], str], affected: str, flag: str, word: str) -> Fired:
     """The three engines say the same, each with its flag."""
     return Fired(
         "info",
         f"{title} lets requests wait although its KV cache is half empty",
         f"For 95 % of 1h no more than 40% of the KV cache was in use, and the queue grows. {affected} The cap is too "
-        f"low: raise {flag} until evictions just reappear.",
+        f"low: raise {flag} until {word} just reappear.",
         where[1],
         where[0],
     )
 
 
-def caused(engine: str, title: str, flag: str) -> Fired:
-    """So is a freeze whose cause is known."""
+def caused(engine: str, title: str, flag: str, verb: str, past: str) -> Fired:
+    """So is a freeze beside preemptions."""
     return Fired(
         "warning",
-        "Answers freeze while the engine evicts requests: the cause is known",
-        f"10 freezes in 10m, and {title} evicted requests in the same time. {WHO} It admits more than its "
-        f"memory holds: "
-        f"lower {flag}.",
+        f"Answers freeze while the engine {verb} requests",
+        f"10 freezes in 10m, and {title} {past} requests in the same time; most streams were not frozen together. "
+        f"{WHO} That is a correlation in time, not a proof: `midstream watch` compares each freeze with the server's "
+        f"counter. If they match, lower {flag}.",
         "midstream-engine?var-job=app&var-model=Qwen%2FQwen3-8B&var-server=gpu-1",
         more={"engine": engine},
     )
@@ -117,6 +117,20 @@ ENGINES = (
     Case("SglangRetractions", "one that appears with four does not", {RETRACTED: "_x10 4x20"}, "12m", None),
     Case("SglangRetractions", "what appeared long ago does not", {RETRACTED: "_x10 5x60"}, "35m", None),
     Case("SglangRetractions", "five more later do", {RETRACTED: "90x30 90+0.5x30"}, "45m", RETRACTIONS),
+    Case(
+        "SglangRetractions",
+        "on the first day in Prometheus the count of an old server is of any age",
+        {RETRACTED: "_x10 500x20", f"sglang:num_running_reqs{{{SGLANG}}}": "_x10 3x20"},
+        "12m",
+        None,
+    ),
+    Case(
+        "SglangRetractions",
+        "where the server was known before, five at once are new",
+        {RETRACTED: "_x10 5x20", f"sglang:num_running_reqs{{{SGLANG}}}": "3x31"},
+        "12m",
+        RETRACTIONS,
+    ),
     Case("SglangRetractions", "before the first there is nothing to fire", {}, "20m", None),
     Case(
         "TrtllmPausedRequests",
@@ -132,7 +146,7 @@ ENGINES = (
         "a queue grows before a cache at 40 %",
         load("vllm:kv_cache_usage_perc", "vllm:num_requests_waiting", VLLM, "0.4x120", CLIMBING),
         "100m",
-        too_low("vLLM", ON_VLLM, AFFECTED_VLLM, VLLM_FLAG),
+        too_low("vLLM", ON_VLLM, AFFECTED_VLLM, VLLM_FLAG, "preemptions"),
     ),
     Case(
         "VllmCapTooLow",
@@ -160,7 +174,7 @@ ENGINES = (
         "a queue grows before a cache at 40 %",
         load("sglang:token_usage", "sglang:num_queue_reqs", SGLANG, "0.4x120", CLIMBING),
         "100m",
-        too_low("SGLang", ON_SGLANG, AFFECTED_SGLANG, SGLANG_FLAG),
+        too_low("SGLang", ON_SGLANG, AFFECTED_SGLANG, SGLANG_FLAG, "retractions"),
     ),
     Case(
         "SglangCapTooLow",
@@ -174,7 +188,7 @@ ENGINES = (
         "a queue grows before a cache at 40 %",
         load("trtllm_kv_cache_utilization", "trtllm_num_requests_waiting", TRTLLM, "0.4x120", CLIMBING),
         "100m",
-        too_low("TensorRT-LLM", ON_TRTLLM, AFFECTED_TRTLLM, "max_batch_size"),
+        too_low("TensorRT-LLM", ON_TRTLLM, AFFECTED_TRTLLM, "max_batch_size", "pauses"),
     ),
     Case(
         "TrtllmCapTooLow",
@@ -188,7 +202,7 @@ ENGINES = (
         "freezes beside preemptions",
         {FREEZES: "0+1x30", PREEMPTED: "0+1x30"},
         "20m",
-        caused("vllm", "vLLM", VLLM_FLAG),
+        caused("vllm", "vLLM", VLLM_FLAG, "preempts", "preempted"),
     ),
     Case(
         "StreamFreezesFromEviction",
@@ -216,21 +230,69 @@ ENGINES = (
         "unless a gateway renames its models",
         {FREEZES: "0+1x30", PREEMPTED.replace(MODEL, "upstream"): "0+1x30"},
         "20m",
-        caused("vllm", "vLLM", VLLM_FLAG),
+        caused("vllm", "vLLM", VLLM_FLAG, "preempts", "preempted"),
         Tuning(join_on_model=False),
+    ),
+    Case(
+        "StreamFreezesFromEviction",
+        "a server that was stopped for 100 s froze all six streams, beside two preemptions of another time",
+        {
+            FREEZES: "0x12 6x20",
+            PREEMPTED: "0x10 2x20",
+            ours("stream_frozen"): "0x11 6 6 0x20",
+            ours("stream_active"): "6x40",
+        },
+        "16m",
+        None,
+    ),
+    Case(
+        "StreamFreezesFromEviction",
+        "one scrape in the middle of the stop is enough to see it",
+        {
+            FREEZES: "0x12 6x20",
+            PREEMPTED: "0x10 2x20",
+            ours("stream_frozen"): "0x11 6 0x20",
+            ours("stream_active"): "7x40",
+        },
+        "16m",
+        None,
+    ),
+    Case(
+        "StreamFreezesFromEviction",
+        "three of six frozen at the same time are no shared freeze",
+        {
+            FREEZES: "0+1x30",
+            PREEMPTED: "0+1x30",
+            ours("stream_frozen"): "3x30",
+            ours("stream_active"): "6x30",
+        },
+        "20m",
+        caused("vllm", "vLLM", VLLM_FLAG, "preempts", "preempted"),
+    ),
+    Case(
+        "StreamFreezesFromEviction",
+        "a stream alone with its server cannot be told either way",
+        {
+            FREEZES: "0+1x30",
+            PREEMPTED: "0+1x30",
+            ours("stream_frozen"): "1x30",
+            ours("stream_active"): "1x30",
+        },
+        "20m",
+        caused("vllm", "vLLM", VLLM_FLAG, "preempts", "preempted"),
     ),
     Case(
         "StreamFreezesFromEviction",
         "the first retraction ever counts",
         {FREEZES: "0+1x30", RETRACTED: "_x18 1x9"},
         "20m",
-        caused("sglang", "SGLang", SGLANG_FLAG),
+        caused("sglang", "SGLang", SGLANG_FLAG, "retracts", "retracted"),
     ),
     Case(
         "StreamFreezesFromEviction",
         "paused requests are evictions",
         {FREEZES: "0+1x30", PAUSED_NOW: "0x18 1x9"},
         "20m",
-        caused("trtllm", "TensorRT-LLM", "max_batch_size"),
+        caused("trtllm", "TensorRT-LLM", "max_batch_size", "pauses", "paused"),
     ),
 )

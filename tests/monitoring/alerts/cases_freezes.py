@@ -240,16 +240,30 @@ FREEZES = (
     ),
     Case(
         "StreamFreezesRising",
-        "the first freezes ever fire",
-        {ours("stream_freezes_total"): "0x30 1+1x60"},
-        "70m",
+        "the first freezes after a day without any fire",
+        {ours("stream_freezes_total"): "0x1500 1+1x60"},
+        "1540m",
         RISING,
     ),
     Case(
         "StreamFreezesRising",
+        "the first day has no yesterday to compare with",
+        {ours("stream_freezes_total"): "0x30 1+1x60"},
+        "70m",
+        None,
+    ),
+    Case(
+        "StreamFreezesRising",
+        "nor has the day after, until yesterday's whole window was measured",
+        {ours("stream_freezes_total"): "_x20 0x1420 1+1x60"},
+        "1480m",
+        None,
+    ),
+    Case(
+        "StreamFreezesRising",
         "four in half an hour are single events",
-        {ours("stream_freezes_total"): "0x30 4x60"},
-        "50m",
+        {ours("stream_freezes_total"): "0x1500 4x60"},
+        "1520m",
         None,
     ),
     Case(
@@ -271,8 +285,8 @@ FREEZES = (
     Case(
         "StreamFreezesRising",
         "a counter that starts again at 0 has not risen",
-        {ours("stream_freezes_total"): "500x30 0x60"},
-        "50m",
+        {ours("stream_freezes_total"): "500x1500 0x60"},
+        "1520m",
         None,
     ),
     Case(

@@ -85,7 +85,11 @@ def run(
                 "summary": one.summary,
                 "description": one.description,
                 "runbook_url": f"docs/runbook.md#{alert.lower()}",
-                "dashboard_url": f"http://localhost:3000/d/{one.dashboard}",
+                **(
+                    {"dashboard_url": f"{tuning.dashboard_url}/d/{one.dashboard}"}
+                    if tuning.dashboard_url
+                    else {}
+                ),
             },
         }
         for one in fired

@@ -60,7 +60,7 @@ def show(findings: Sequence[Finding], url: str) -> None:
     table.add_column("data", no_wrap=True)
     table.add_column("why not", overflow="fold")
     for finding in findings:
-        table.add_row(finding.alert, "no" if finding.reasons else "yes", "\n".join(finding.reasons))
+        table.add_row(finding.title, "no" if finding.reasons else "yes", "\n".join(finding.reasons))
     console.print(table)
     good = sum(not finding.reasons for finding in findings)
     console.print(f"\n{good} of {len(findings)} rules have data on {url}.", soft_wrap=True)

@@ -87,7 +87,7 @@ def _written(value: Any) -> str:
     if isinstance(value, Mapping):
         value = {
             key: {
-                {"hold": "for", "keep": "keep_firing_for"}.get(part, part): one
+                {"for_": "for"}.get(part, part): one
                 for part, one in dataclasses.asdict(of).items()
                 if one not in (None, {})
             }

@@ -7,6 +7,7 @@ from midstream.monitoring.alerts._tuning import Tuning
 from midstream.monitoring.alerts.query import OVERFLOW, Query, le
 from midstream.stream.model import Outcome
 from midstream.telemetry.instruments import (
+    ACTIVE,
     BUFFERED,
     ENDED,
     FINISH_REASON,
@@ -23,6 +24,10 @@ CAPACITY = "midstream-capacity"
 
 def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
     """Rules about `max_tokens`: it cuts answers off, or reserves what nobody uses."""
+
+    def traffic(expr: str) -> str:
+        return q.with_traffic(expr, ENDED, t.traffic_window)
+
     completed = q(ENDED, q.match(OUTCOME, Outcome.COMPLETED.value))
     cut = q(ENDED, f"{q.match(OUTCOME, Outcome.COMPLETED.value)}, {q.match(FINISH_REASON, 'length')}")
     enough = f"and sum by ({q.by}) (increase({completed}[{t.window}])) >= {t.min_streams}"
@@ -32,9 +37,9 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamLengthShareHigh",
             severity="warning",
-            expr=f"{q.share(cut, completed, t.window)}\n> {t.length_share:g}\n{enough}",
-            hold="5m",
-            keep="10m",
+            expr=traffic(f"{q.share(cut, completed, t.window)}\n> {t.length_share:g}\n{enough}"),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Too many answers are cut off by their token limit",
             description="[percent] of the finished answers ended with finish_reason length. [who]. Users read half a "
             "sentence. Raise max_tokens to the p99.9 of real lengths.",
@@ -43,9 +48,9 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamLimitHitShareHigh",
             severity="warning",
-            expr=f"{q.share(q(LIMIT_HITS), completed, t.window)}\n> {t.limit_hit_share:g}\n{enough}",
-            hold="5m",
-            keep="10m",
+            expr=traffic(f"{q.share(q(LIMIT_HITS), completed, t.window)}\n> {t.limit_hit_share:g}\n{enough}"),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Too many answers reach their token limit, whatever they report",
             description="[percent] of the finished answers used every token they were allowed. [who]. Truncated tool "
             "calls hide behind finish_reason tool_calls: check that their JSON parses, and raise max_tokens.",
@@ -54,10 +59,14 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamLimitOversized",
             severity="info",
-            expr=f"{q.quantile(0.99, LIMIT_USED, t.limit_window)} < {t.limit_used_p99:g}\n"
-            f"and {q.count(LIMIT_USED, t.limit_window)} >= {t.limit_min_streams}",
-            hold="1h",
-            keep="1h",
+            expr=q.with_traffic(
+                f"{q.quantile(0.99, LIMIT_USED, t.limit_window)} < {t.limit_used_p99:g}\n"
+                f"and {q.count(LIMIT_USED, t.limit_window)} >= {t.limit_min_streams}",
+                LIMIT_USED,
+                t.window,
+            ),
+            for_="1h",
+            keep_firing_for="2m",
             summary="max_tokens is far larger than what answers use",
             description="99 % of the answers use less than [percent] of max_tokens. [who]. An engine that reserves "
             "memory makes everyone wait for it. Lower max_tokens to the p99.9 of real lengths.",
@@ -66,10 +75,14 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamFirstContentSlow",
             severity="warning",
-            expr=f"{q.quantile(0.95, FIRST_CONTENT, t.window)} > {t.first_content_p95_s:g}\n"
-            f"and {q.count(FIRST_CONTENT, t.window)} >= {t.min_streams}",
-            hold="5m",
-            keep="10m",
+            expr=q.with_traffic(
+                f"{q.quantile(0.95, FIRST_CONTENT, t.window)} > {t.first_content_p95_s:g}\n"
+                f"and {q.count(FIRST_CONTENT, t.window)} >= {t.min_streams}",
+                FIRST_CONTENT,
+                t.traffic_window,
+            ),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Answers take too long to begin",
             description="The p95 of the time to the first content is [seconds]. [who]. Requests queue or wait for "
             "memory. Compare with the engine's queue: lower max_tokens where it reserves, add capacity where not.",
@@ -80,6 +93,9 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
 def ends(q: Query, t: Tuning) -> tuple[Alert, ...]:
     """Rules about streams that do not end well."""
 
+    def traffic(expr: str) -> str:
+        return q.with_traffic(expr, ENDED, t.traffic_window)
+
     def share(outcome: Outcome, window: str) -> str:
         return q.share(q(ENDED, q.match(OUTCOME, outcome.value)), q(ENDED), window)
 
@@ -89,10 +105,12 @@ def ends(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamNoFinishShareHigh",
             severity="warning",
-            expr=f"{share(Outcome.NO_FINISH, t.window)}\n> {t.no_finish_share:g}\n{enough}\n"
-            f"unless {never}\n>= {t.never_finishes_share:g}",
-            hold="5m",
-            keep="10m",
+            expr=traffic(
+                f"{share(Outcome.NO_FINISH, t.window)}\n> {t.no_finish_share:g}\n{enough}\n"
+                f"unless {never}\n>= {t.never_finishes_share:g}"
+            ),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Answers end without a finish reason",
             description="[percent] of the streams ended cleanly but without a finish reason. [who]. They were probably "
             "cut: treat them as failed, and look for restarts and proxies with a time limit.",
@@ -100,9 +118,9 @@ def ends(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamErrorShareHigh",
             severity="critical",
-            expr=f"{share(Outcome.ERROR, t.window)}\n> {t.error_share:g}\n{enough}",
-            hold="5m",
-            keep="10m",
+            expr=traffic(f"{share(Outcome.ERROR, t.window)}\n> {t.error_share:g}\n{enough}"),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Too many streams fail",
             description="[percent] of the streams ended in an error. [who]. The answer so far was shown, then broke. "
             "Read error_type on the duration metric, then the server's log.",
@@ -110,9 +128,9 @@ def ends(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamTimeoutShareHigh",
             severity="critical",
-            expr=f"{share(Outcome.TIMEOUT, t.window)}\n> {t.timeout_share:g}\n{enough}",
-            hold="5m",
-            keep="10m",
+            expr=traffic(f"{share(Outcome.TIMEOUT, t.window)}\n> {t.timeout_share:g}\n{enough}"),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Too many streams time out",
             description="[percent] of the streams waited until their timeout. [who]. Each one is a freeze that never "
             "ended. Check that the server generates tokens; retries now would add to its load.",
@@ -120,9 +138,9 @@ def ends(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamEmptyShareHigh",
             severity="warning",
-            expr=f"{share(Outcome.EMPTY, t.window)}\n> {t.empty_share:g}\n{enough}",
-            hold="5m",
-            keep="10m",
+            expr=traffic(f"{share(Outcome.EMPTY, t.window)}\n> {t.empty_share:g}\n{enough}"),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Streams come back without a single chunk",
             description="[percent] of the streams were empty. [who]. Something answers 200 with HTML or plain JSON: "
             "check the URL, and whether a proxy drops stream: true.",
@@ -130,10 +148,14 @@ def ends(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamTailLong",
             severity="info",
-            expr=f"{q.over(TAIL, t.tail_s, t.window)}\n> {t.tail_share:g}\nand {q.count(TAIL, t.window)} >= "
-            f"{t.min_streams}",
-            hold="5m",
-            keep="10m",
+            expr=q.with_traffic(
+                f"{q.over(TAIL, t.tail_s, t.window)}\n> {t.tail_share:g}\n"
+                f"and {q.count(TAIL, t.window)} >= {t.min_streams}",
+                TAIL,
+                t.traffic_window,
+            ),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Streams stay open long after their answer is complete",
             description=f"[percent] of the streams lingered for more than {t.tail_s:g} s after the finish "
             f"reason. [who]. "
@@ -144,15 +166,21 @@ def ends(q: Query, t: Tuning) -> tuple[Alert, ...]:
 
 def blindness(q: Query, t: Tuning) -> tuple[Alert, ...]:
     """Rules about what midstream itself cannot see."""
+
+    def traffic(expr: str) -> str:
+        return q.with_traffic(expr, ENDED, t.traffic_window)
+
     completed = q(ENDED, q.match(OUTCOME, Outcome.COMPLETED.value))
     return (
         Alert(
             "StreamUsageMissing",
             severity="info",
-            expr=f"{q.share(q(USAGE_MISSING), completed, t.window)}\n> {t.usage_missing_share:g}\n"
-            f"and sum by ({q.by}) (increase({completed}[{t.window}])) >= {t.min_streams}",
-            hold="10m",
-            keep="10m",
+            expr=traffic(
+                f"{q.share(q(USAGE_MISSING), completed, t.window)}\n> {t.usage_missing_share:g}\n"
+                f"and sum by ({q.by}) (increase({completed}[{t.window}])) >= {t.min_streams}"
+            ),
+            for_="10m",
+            keep_firing_for="2m",
             summary="Answers come without token counts",
             description="[percent] of the finished answers had no usage. [who]. Limits cannot be derived "
             "from them: send "
@@ -162,10 +190,12 @@ def blindness(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamAnswersBuffered",
             severity="warning",
-            expr=f"{q.share(q(BUFFERED), q(ENDED), t.window)}\n> {t.buffered_share:g}\n"
-            f"and {q.count(ENDED, t.window)} >= {t.min_streams}",
-            hold="10m",
-            keep="10m",
+            expr=traffic(
+                f"{q.share(q(BUFFERED), q(ENDED), t.window)}\n> {t.buffered_share:g}\n"
+                f"and {q.count(ENDED, t.window)} >= {t.min_streams}"
+            ),
+            for_="10m",
+            keep_firing_for="2m",
             summary="Something on the way buffers answers",
             description="[percent] of the answers arrived in one burst. [who]. Users wait for the whole answer, and "
             "freezes cannot be seen. Turn off buffering in the proxy (nginx: proxy_buffering off).",
@@ -173,9 +203,13 @@ def blindness(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamLabelsOverflow",
             severity="info",
-            expr=f"sum by (job) ({q(ENDED, q.match(OVERFLOW, 'true'))}) > 0",
-            hold="0s",
-            keep="10m",
+            expr=f"sum by (job) ({q(ENDED, q.match(OVERFLOW, 'true'))}) > 0\n"
+            + q.guard(
+                f"unless (sum by (job) (increase({q(ENDED)}[{t.traffic_window}])) == 0 "
+                f"unless sum by (job) ({q(ACTIVE)}) > 0)"
+            ),
+            for_="0s",
+            keep_firing_for="2m",
             by=("job",),
             summary="There are more label sets than OpenTelemetry keeps apart",
             description="[value] streams are counted under otel_metric_overflow. [who]. Their model and server are "

@@ -67,8 +67,8 @@ def _adjusted(rules: Iterable[Record | Alert], tuning: Tuning) -> Iterable[Recor
             yield dataclasses.replace(
                 rule,
                 severity=own.severity or everywhere.severity or rule.severity,
-                hold=own.hold or everywhere.hold or rule.hold,
-                keep=own.keep or everywhere.keep or rule.keep,
+                for_=own.for_ or everywhere.for_ or rule.for_,
+                keep_firing_for=own.keep_firing_for or everywhere.keep_firing_for or rule.keep_firing_for,
                 labels={**rule.labels, **tuning.labels, **everywhere.labels, **own.labels},
             )
 

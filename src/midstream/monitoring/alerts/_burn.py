@@ -17,16 +17,18 @@ class Pace(NamedTuple):
     long: str
     short: str
     factor: float
-    hold: str
+    for_: str
+    traffic: str
+    """Silent when no stream ended for this long and none is open: nothing burns then."""
 
 
 PACES = (
     # The Google SRE workbook's table, as kubernetes-mixin and Sloth ship it: 2 %, 5 %, 10 % and 10 % of a
     # month's budget are gone when they fire.
-    Pace("critical", "1h", "5m", 14.4, "2m"),
-    Pace("critical", "6h", "30m", 6.0, "15m"),
-    Pace("warning", "1d", "2h", 3.0, "1h"),
-    Pace("warning", "3d", "6h", 1.0, "3h"),
+    Pace("critical", "1h", "5m", 14.4, "2m", "5m"),
+    Pace("critical", "6h", "30m", 6.0, "15m", "5m"),
+    Pace("warning", "1d", "2h", 3.0, "1h", "15m"),
+    Pace("warning", "3d", "6h", 1.0, "3h", "15m"),
 )
 
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -56,10 +58,14 @@ def burn_alerts(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamFreezeBudgetBurn",
             severity=pace.severity,
-            expr=f"{_ratio(q, t, pace.long)} > {round(pace.factor * budget, 10):g}\n"
-            f"and {_ratio(q, t, pace.short)} > {round(pace.factor * budget, 10):g}\n"
-            f"and {_total(q, pace.long)} >= {t.min_streams}",
-            hold=pace.hold,
+            expr=q.with_traffic(
+                f"{_ratio(q, t, pace.long)} > {round(pace.factor * budget, 10):g}\n"
+                f"and {_ratio(q, t, pace.short)} > {round(pace.factor * budget, 10):g}\n"
+                f"and {_total(q, pace.long)} >= {t.min_streams}",
+                MAX_GAP,
+                pace.traffic,
+            ),
+            for_=pace.for_,
             summary="The budget for frozen answers burns too fast",
             description=f"[percent] of the streams of {pace.long} froze; the objective of {t.objective:g} % without a "
             f"freeze allows {budget * 100:g} %. [who]. At this pace 30 days' budget lasts "

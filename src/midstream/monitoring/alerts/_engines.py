@@ -1,4 +1,4 @@
-"""Rules about the engines behind the streams, and freezes whose cause is known."""
+"""Rules about the engines behind the streams, and about freezes that coincide with preemptions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from midstream.monitoring.alerts._model import Alert
 from midstream.monitoring.alerts._tuning import Tuning
 from midstream.monitoring.alerts.engines import ENGINES, SGLANG, TRTLLM, VLLM, Engine
 from midstream.monitoring.alerts.query import Query, quoted
-from midstream.telemetry.instruments import FREEZES, MODEL
+from midstream.telemetry.instruments import ACTIVE, ENDED, FREEZES, FROZEN, MODEL
 
 ENGINE = "midstream-engine"
 
@@ -18,9 +18,9 @@ def engines(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "VllmPreemptions",
             severity="warning",
-            expr=f"{evictions(q, VLLM, by, t.window)} >= {t.evictions}",
-            hold="0s",
-            keep="10m",
+            expr=f"{preemptions(q, VLLM, by, t.window)} >= {t.evictions}" + _while_busy(q, t, VLLM, by),
+            for_="0s",
+            keep_firing_for="2m",
             summary="vLLM preempts running requests",
             description=f"[value] preemptions in {t.window}. [who]. Each one freezes an answer while it is "
             f"computed again. "
@@ -32,9 +32,9 @@ def engines(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "SglangRetractions",
             severity="warning",
-            expr=f"{evictions(q, SGLANG, by, t.window)} >= {t.evictions}",
-            hold="0s",
-            keep="10m",
+            expr=f"{preemptions(q, SGLANG, by, t.window)} >= {t.evictions}" + _while_busy(q, t, SGLANG, by),
+            for_="0s",
+            keep_firing_for="2m",
             summary="SGLang retracts running requests",
             description=f"[value] retractions in {t.window}. [who]. Each one freezes an answer while it is computed "
             "again. Raise --schedule-conservativeness to about 1.3, or lower --max-running-requests.",
@@ -45,9 +45,9 @@ def engines(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "TrtllmPausedRequests",
             severity="warning",
-            expr=f"{evictions(q, TRTLLM, by, t.window)} > 0",
-            hold="0s",
-            keep="10m",
+            expr=f"{preemptions(q, TRTLLM, by, t.window)} > 0" + _while_busy(q, t, TRTLLM, by),
+            for_="0s",
+            keep_firing_for="2m",
             summary="TensorRT-LLM pauses running requests",
             description=f"Up to [value] requests were paused in {t.window}. [who]. Their answers stand still. Use "
             "capacity_scheduler_policy GUARANTEED_NO_EVICT, or lower max_batch_size.",
@@ -56,60 +56,101 @@ def engines(q: Query, t: Tuning) -> tuple[Alert, ...]:
             engine=TRTLLM.key,
         ),
         *(_cap_too_low(q, t, engine, by) for engine in ENGINES),
-        *(_cause_known(q, t, engine) for engine in ENGINES),
+        *(_freezes_beside_preemptions(q, t, engine) for engine in ENGINES),
     )
 
 
-def evictions(q: Query, engine: Engine, by: str, window: str) -> str:
-    """Write how many requests were thrown out in a window, or for a gauge how many were out at worst."""
+def preemptions(q: Query, engine: Engine, by: str, window: str) -> str:
+    """Write how many requests were preempted in a window, or for a gauge how many were out at the worst moment."""
     series = q.server(engine.evictions)
     if engine.kind == "gauge":
         return f"sum by ({by}) (max_over_time({series}[{window}]))"
     counted = f"increase({series}[{window}])"
     if engine.kind == "late counter":
-        # It is absent until the first event. What is younger than the window counts in full.
-        counted = f"({series} unless {series} offset {window}) or {counted}"
+        # The series is absent until the first event, so what is younger than the window counts in full; unless the
+        # whole server is new to Prometheus: then its count may be of any age.
+        running = q.server(engine.running)
+        new = f"on (job, instance) ({running} unless {running} offset {window})"
+        counted = f"(({series} unless {series} offset {window}) {q.guard(f'unless {new}')}) or {counted}"
     return f"sum by ({by}) ({counted})"
 
 
+def _while_busy(q: Query, t: Tuning, engine: Engine, by: str, present: str = "") -> str:
+    """Write what silences a rule about servers that had no request, running or waiting, in the traffic window.
+
+    A rule ends with the series named by `present` (by default the preemptions) as well: when the target stops.
+    """
+    busy = [
+        f"sum by ({by}) (max_over_time({q.server(name)}[{t.traffic_window}]))"
+        for name in (engine.running, engine.waiting)
+    ]
+    there = q.server(present or engine.evictions)
+    return "\n" + q.guard(f"and count by ({by}) ({there})\nunless ({busy[0]} + {busy[1]} == 0)")
+
+
 def _cap_too_low(q: Query, t: Tuning, engine: Engine, by: str) -> Alert:
-    waiting = f"avg_over_time({q.server(engine.waiting)}[{t.window}])"
-    usual = f"avg_over_time({q.server(engine.waiting)}[{t.kv_window}])"
+    series = q.server(engine.waiting)
+    waiting = f"avg_over_time({series}[{t.window}])"
+    usual = f"avg_over_time({series}[{t.kv_window}])"
     usage = f"quantile_over_time(0.95, {q.server(engine.usage)}[{t.kv_window}])"
     return Alert(
         f"{engine.key.capitalize()}CapTooLow",
         severity="info",
         expr=f"max by ({by}) ({usage}) < {t.kv_low:g}\n"
         f"and sum by ({by}) ({waiting}) >= {t.kv_waiting:g}\n"
-        f"and sum by ({by}) ({waiting}) > sum by ({by}) ({usual})",
-        hold="15m",
-        keep="15m",
+        f"and sum by ({by}) ({waiting}) > sum by ({by}) ({usual})\n"
+        # A server that is younger than the window has no usual queue.
+        + q.guard(f"and count by ({by}) ({series} offset {t.kv_window})")
+        + _while_busy(q, t, engine, by, engine.waiting),
+        for_="15m",
+        keep_firing_for="2m",
         summary=f"{engine.title} lets requests wait although its KV cache is half empty",
         description=f"For 95 % of {t.kv_window} no more than [percent] of the KV cache was in use, and the "
-        f"queue grows. "
-        f"[who]. The cap is too low: raise {engine.cap} until evictions just reappear.",
+        f"queue grows. [who]. The cap is too low: raise {engine.cap} until {engine.preemptions} just reappear.",
         dashboard=ENGINE,
         by=t.server_by,
         engine=engine.key,
     )
 
 
-def _cause_known(q: Query, t: Tuning, engine: Engine) -> Alert:
+SHARED = 0.8
+"""The share of the open streams that are frozen at the same time, from which on a freeze is the whole server's."""
+
+
+def _frozen_together(q: Query, t: Tuning) -> str:
+    """Write where, at some moment of the window, most open streams were frozen at the same time: a shared freeze."""
+    frozen, active = f"sum by ({q.by}) ({q(FROZEN)})", f"sum by ({q.by}) ({q(ACTIVE)})"
+    at_once = f"({frozen} >= 2) / ({active} > 0)"
+    return f"max_over_time(({at_once})[{t.window}:{SUBQUERY_STEP}]) >= {SHARED:g}"
+
+
+SUBQUERY_STEP = "15s"
+"""How often the window is looked at for a shared freeze: a usual scrape interval."""
+
+
+def _freezes_beside_preemptions(q: Query, t: Tuning, engine: Engine) -> Alert:
     if t.join_on_model and MODEL in t.by:
         model = q.naming.label(MODEL)
-        out = evictions(q, engine, "model_name", t.window)
+        out = preemptions(q, engine, "model_name", t.window)
         beside = f'and on ({quoted(model)}) label_replace(\n  {out} > 0,\n  "{model}", "$1", "model_name", "(.+)"\n)'
     else:
-        beside = f"and on () sum({evictions(q, engine, 'job', t.window)}) > 0"
+        beside = f"and on () sum({preemptions(q, engine, 'job', t.window)}) > 0"
     return Alert(
         "StreamFreezesFromEviction",
         severity="warning",
-        expr=f"{q.count(FREEZES, t.window)} >= {t.freezes_with_evictions}\n{beside}",
-        hold="0s",
-        keep="10m",
-        summary="Answers freeze while the engine evicts requests: the cause is known",
-        description=f"[value] freezes in {t.window}, and {engine.title} evicted requests in the same time. [who]. It "
-        f"admits more than its memory holds: lower {engine.cap}.",
+        expr=q.with_traffic(
+            f"{q.count(FREEZES, t.window)} >= {t.freezes_with_evictions}\n{beside}\n"
+            + q.guard(f"unless {_frozen_together(q, t)}"),
+            ENDED,
+            t.traffic_window,
+            present=FREEZES,
+        ),
+        for_="0s",
+        keep_firing_for="2m",
+        summary=f"Answers freeze while the engine {engine.preempts} requests",
+        description=f"[value] freezes in {t.window}, and {engine.title} {engine.preempted} requests in the same time; "
+        "most streams were not frozen together. [who]. That is a correlation in time, not a proof: `midstream watch` "
+        f"compares each freeze with the server's counter. If they match, lower {engine.cap}.",
         dashboard=ENGINE,
         labels={"engine": engine.key},
         engine=engine.key,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from midstream.monitoring.alerts._duration import seconds
 from midstream.monitoring.alerts._model import Alert
 from midstream.monitoring.alerts._tuning import Tuning
 from midstream.monitoring.alerts.query import Query, le
-from midstream.telemetry.instruments import ACTIVE, FREEZES, FROZEN, HIDDEN_FREEZES, MAX_GAP, OPEN_GAP
+from midstream.telemetry.instruments import ACTIVE, ENDED, FREEZES, FROZEN, HIDDEN_FREEZES, MAX_GAP, OPEN_GAP
 
 STREAMS = "midstream-streams"
 
@@ -15,14 +16,16 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
     le(MAX_GAP, t.gap_p99_s)  # a quantile at a bound is exact, and above the top bound it could never fire
     rising = f"sum by ({q.by}) (increase({q(FREEZES)}[{t.rising_window}]))"
     usual = f"sum by ({q.by}) (increase({q(FREEZES)}[{t.rising_window}] offset {t.baseline}))"
+    since = round(seconds(t.baseline) + seconds(t.rising_window))
+    known = f"count by ({q.by}) ({q(FREEZES)} offset {since}s)"
     frozen = f"sum by ({q.by}) ({q(FROZEN)})"
     return (
         Alert(
             "StreamFrozen",
             severity="warning",
             expr=f"{frozen} >= {t.frozen_streams}",
-            hold="1m",
-            keep="2m",
+            for_="1m",
+            keep_firing_for="2m",
             summary="An answer has stopped in the middle and has not gone on",
             description="Streams frozen now: [value]. [who]. Somebody is looking at half an answer. Look whether the "
             "server evicts requests or is stuck; lower its admission cap, or restart it if nothing moves.",
@@ -33,8 +36,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             severity="critical",
             expr=f"{frozen} / (sum by ({q.by}) ({q(ACTIVE)}) > 0) >= {t.frozen_share:g}\n"
             f"and {frozen} >= {t.frozen_share_streams}",
-            hold="1m",
-            keep="5m",
+            for_="1m",
+            keep_firing_for="2m",
             summary="Most open answers are frozen at the same time",
             description="[percent] of the open streams are frozen. [who]. That is the server or the way to it, not one "
             "request. Check that it generates tokens at all; take it out of rotation if it does not.",
@@ -44,8 +47,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             "StreamOpenGapLong",
             severity="warning",
             expr=f"max by ({q.by}) ({q(OPEN_GAP)}) >= {t.open_gap_s:g}",
-            hold="0s",
-            keep="2m",
+            for_="0s",
+            keep_firing_for="2m",
             summary="One answer has been silent for very long",
             description="The longest silence in progress is [seconds]. [who]. It will end in a timeout or in an answer "
             "that nobody reads any more. Find its trace, and set a read timeout that fits.",
@@ -54,10 +57,14 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamMaxGapP99High",
             severity="warning",
-            expr=f"{q.quantile(0.99, MAX_GAP, t.window)} > {t.gap_p99_s:g}\n"
-            f"and {q.count(MAX_GAP, t.window)} >= {t.min_streams}",
-            hold="5m",
-            keep="10m",
+            expr=q.with_traffic(
+                f"{q.quantile(0.99, MAX_GAP, t.window)} > {t.gap_p99_s:g}\n"
+                f"and {q.count(MAX_GAP, t.window)} >= {t.min_streams}",
+                MAX_GAP,
+                t.traffic_window,
+            ),
+            for_="5m",
+            keep_firing_for="2m",
             summary="One in a hundred answers pauses for too long",
             description=f"The p99 of the longest gap is [seconds], more than {t.gap_p99_s:g} s. [who]. "
             f"Compare with the "
@@ -66,10 +73,14 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamFreezeShareHigh",
             severity="warning",
-            expr=f"{q.over(MAX_GAP, t.freeze_s, t.window)}\n> {t.freeze_share:g}\n"
-            f"and {q.count(MAX_GAP, t.window)} >= {t.min_streams}",
-            hold="5m",
-            keep="10m",
+            expr=q.with_traffic(
+                f"{q.over(MAX_GAP, t.freeze_s, t.window)}\n> {t.freeze_share:g}\n"
+                f"and {q.count(MAX_GAP, t.window)} >= {t.min_streams}",
+                MAX_GAP,
+                t.traffic_window,
+            ),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Too many answers freeze",
             description=f"[percent] of the streams paused for more than {t.freeze_s:g} s. [who]. Lower the server's "
             "concurrency cap, or send it fewer requests; `midstream simulate` shows what a cap does.",
@@ -77,10 +88,16 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamFreezesRising",
             severity="warning",
-            # What did not exist yesterday is no baseline, and nothing to compare with: then the number decides.
-            expr=f"{rising} >= {t.freezes}\nunless {t.freezes_factor:g} * {usual} >= {rising}",
-            hold="5m",
-            keep="10m",
+            # Without series throughout yesterday's window there is no baseline: on the first day the rule is silent.
+            expr=q.with_traffic(
+                f"{rising} >= {t.freezes}\nand {known}\nunless {t.freezes_factor:g} * {usual} >= {rising}\n"
+                f"unless {q.count(FREEZES, t.window)} == 0",
+                ENDED,
+                t.traffic_window,
+                present=FREEZES,
+            ),
+            for_="5m",
+            keep_firing_for="2m",
             summary="Freezes are far more frequent than usual",
             description=f"[value] freezes in {t.rising_window}, more than {t.freezes_factor:g} times as many as "
             f"{t.baseline} before. [who]. Ask what changed: load, model, limit, or the server's flags.",
@@ -88,9 +105,14 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamHiddenFreezes",
             severity="info",
-            expr=f"{q.count(HIDDEN_FREEZES, t.window)} >= {t.hidden_freezes}",
-            hold="0s",
-            keep="10m",
+            expr=q.with_traffic(
+                f"{q.count(HIDDEN_FREEZES, t.window)} >= {t.hidden_freezes}",
+                ENDED,
+                t.traffic_window,
+                present=HIDDEN_FREEZES,
+            ),
+            for_="0s",
+            keep_firing_for="2m",
             summary="The server falls silent while its clients are too busy to notice",
             description=f"[value] silences in {t.window} were hidden behind slow callers. [who]. Users wait for the "
             "client here: move its work off the loop that reads the stream. Then look at the server.",

@@ -27,9 +27,9 @@ class Alert:
     expr: str
     summary: str
     description: str
-    hold: str
+    for_: str
     """How long the condition must last: `for`."""
-    keep: str = "0s"
+    keep_firing_for: str = "0s"
     """How long the alert goes on after the condition was last met: `keep_firing_for`."""
     dashboard: str = "midstream-overview"
     labels: Mapping[str, str] = field(default_factory=dict)

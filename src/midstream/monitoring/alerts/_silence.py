@@ -25,8 +25,8 @@ def _stopped(q: Query, t: Tuning) -> Alert:
         f"and {streams(' offset 1w')} >= {t.traffic_streams}\n"
         f"unless {streams()} > 0\n"
         f"unless sum by (job) ({q(ACTIVE)}) > 0",
-        hold="10m",
-        keep="0s",
+        for_="10m",
+        keep_firing_for="0s",
         by=("job",),
         summary="There are no streams where there always were some",
         description=f"No stream in {t.rising_window}, and [value] in the same time {t.baseline} ago. [who]. "
@@ -42,7 +42,7 @@ def _silent(q: Query, t: Tuning, job: str) -> Alert:
         severity="critical",
         expr=f"absent({q(ACTIVE, here)})\n"
         f"or sum by (job) (increase({q(ENDED, here)}[{t.silence}])) == 0 and sum by (job) ({q(ACTIVE, here)}) == 0",
-        hold="5m",
+        for_="5m",
         by=("job",),
         summary="The monitor is silent although there should be traffic",
         description=f"Neither an open nor an ended stream in {t.silence}. [who]. Freezes would go unseen. Check the "

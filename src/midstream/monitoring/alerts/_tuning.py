@@ -27,8 +27,8 @@ class Override:
     """What to change in one alert; None leaves it as it is."""
 
     severity: str | None = None
-    hold: str | None = None
-    keep: str | None = None
+    for_: str | None = None
+    keep_firing_for: str | None = None
     enabled: bool | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -52,10 +52,11 @@ class Tuning:
     labels: Mapping[str, str] = _set({}, "Labels for every alert, such as team: llm.")
     interval: str = _set("", "How often to evaluate; nothing: as the server does by default.")
     runbook_url: str = _set("docs/runbook.md", "Where the runbook is: an alert adds # and its name.")
-    dashboard_url: str = _set("http://localhost:3000", "Where Grafana is [its own default].")
+    dashboard_url: str = _set("", "Grafana's base URL, such as https://grafana.example; without it alerts link to no dashboard.")
     join_on_model: bool = _set(True, "Blame an engine only for freezes of the model that it serves. False where a proxy renames models.")
 
     window: str = _set("10m", "Long enough for twenty streams where people watch, short enough to act.")
+    traffic_window: str = _set("3m", "A rule about streams that ended is silent when none ended for this long and none is open.")
     min_streams: int = _set(20, "With fewer in the window one stream is more than 5 %, and a share says nothing [python-discord/kubernetes#75].")
 
     frozen_streams: int = _set(1, "Frozen at the same time, for as long as the alert waits.")
@@ -108,7 +109,7 @@ class Tuning:
             raise TuningError(f"objective is {self.objective:g}; give percent, such as 99.5")
 
 
-_DURATIONS = {"window", "rising_window", "baseline", "limit_window", "silence", "kv_window"}
+_DURATIONS = {"window", "traffic_window", "rising_window", "baseline", "limit_window", "silence", "kv_window"}
 _SELECTORS = {"selector", "server_selector"}
 _MATCHER = r"""("[^"\n]+"|[a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*("(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'|`[^`]*`)"""
 _MATCHERS = re.compile(rf"\s*({_MATCHER}\s*(,\s*{_MATCHER}\s*)*,?\s*)?")
@@ -125,7 +126,7 @@ def _check(name: str, value: Any) -> None:
             raise TuningError(f"{name} is {value:g}; it is a share, such as 0.05 for 5 %")
     elif name == "alerts":
         for alert, override in value.items():
-            for part, duration in (("for", override.hold), ("keep_firing_for", override.keep)):
+            for part, duration in (("for", override.for_), ("keep_firing_for", override.keep_firing_for)):
                 if duration is not None:
                     _duration(f"{alert}.{part}", duration)
     elif name in _SELECTORS and not _MATCHERS.fullmatch(value):
@@ -195,8 +196,8 @@ def _override(alert: str, parts: Mapping[str, Any]) -> Override:
     optional = {name: None if parts.get(name) is None else str(parts[name]) for name in _PARTS}
     return Override(
         severity=optional["severity"],
-        hold=optional["for"],
-        keep=optional["keep_firing_for"],
+        for_=optional["for"],
+        keep_firing_for=optional["keep_firing_for"],
         enabled=None if parts.get("enabled") is None else _bool(parts["enabled"]),
         labels={str(key): str(one) for key, one in parts.get("labels", {}).items()},
     )

@@ -23,7 +23,14 @@ class Finding:
     alert: str
     reasons: tuple[str, ...]
     engine: str | None
-    """The engine whose metrics it needs. Many servers have none of it, and that is nobody's mistake."""
+    """The engine whose metrics it needs. A server without that engine is not at fault."""
+    variant: str = ""
+    """What tells alerts of one name apart: their labels, as in `long=1h, short=5m`."""
+
+    @property
+    def title(self) -> str:
+        """The alert's name, with its variant if there are several of this name."""
+        return f"{self.alert} ({self.variant})" if self.variant else self.alert
 
 
 def check(tuning: Tuning, ask: Ask) -> tuple[Finding, ...]:
@@ -34,9 +41,14 @@ def check(tuning: Tuning, ask: Ask) -> tuple[Finding, ...]:
     found: dict[tuple[str, str], Finding] = {}
     for group in groups:
         for alert in group.rules:
-            variant = ",".join(f"{name}={value}" for name, value in getattr(alert, "labels", {}).items())
+            own = {
+                name: value
+                for name, value in getattr(alert, "labels", {}).items()
+                if name not in tuning.labels
+            }
+            variant = ", ".join(f"{name}={value}" for name, value in own.items())
             reasons = tuple(dict.fromkeys(asker.reasons(alert.expr)))
-            found[alert.name, variant] = Finding(alert.name, reasons, getattr(alert, "engine", None))
+            found[alert.name, variant] = Finding(alert.name, reasons, getattr(alert, "engine", None), variant)
     return tuple(found.values())
 
 
@@ -47,6 +59,8 @@ class _Asker:
         self._known: dict[str, int] = {}
 
     def reasons(self, expr: str) -> Iterator[str]:
+        for guard in self._query.guards:
+            expr = expr.replace(guard, "")
         for text, selected in self._query.selected.items():
             # A name alone is also the beginning of a name with matchers.
             if re.search(rf"{re.escape(text)}(?![\w{{:])", expr) and not self._there(text):

@@ -22,6 +22,10 @@ class Engine:
     running: str
     cap: str
     """The flag that caps admission."""
+    preempts: str
+    preempted: str
+    preemptions: str
+    """What the engine calls a preemption: verb, past tense, noun."""
 
 
 VLLM = Engine(
@@ -34,6 +38,9 @@ VLLM = Engine(
     waiting="vllm:num_requests_waiting",
     running="vllm:num_requests_running",
     cap="--max-num-active-seqs (--max-num-seqs before 0.31)",
+    preempts="preempts",
+    preempted="preempted",
+    preemptions="preemptions",
 )
 SGLANG = Engine(
     # SGLang 0.5.9 and later, with --enable-metrics.
@@ -45,6 +52,9 @@ SGLANG = Engine(
     waiting="sglang:num_queue_reqs",
     running="sglang:num_running_reqs",
     cap="--max-running-requests, or --schedule-conservativeness",
+    preempts="retracts",
+    preempted="retracted",
+    preemptions="retractions",
 )
 TRTLLM = Engine(
     # TensorRT-LLM, /prometheus/metrics with return_perf_metrics; renewed only when a request completes.
@@ -56,6 +66,9 @@ TRTLLM = Engine(
     waiting="trtllm_num_requests_waiting",
     running="trtllm_num_requests_running",
     cap="max_batch_size",
+    preempts="pauses",
+    preempted="paused",
+    preemptions="pauses",
 )
 
 ENGINES = (VLLM, SGLANG, TRTLLM)

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from midstream.telemetry.instruments import ADDRESS, MODEL, PORT, Metric, prometheus_label, prometheus_name
+from midstream.telemetry.instruments import (
+    ACTIVE,
+    ADDRESS,
+    MODEL,
+    PORT,
+    Metric,
+    prometheus_label,
+    prometheus_name,
+)
 
 OVERFLOW = "otel.metric.overflow"
 """The attribute of what the SDK no longer keeps apart."""
@@ -64,7 +72,8 @@ class Selected:
 class Query:
     """Writes selectors and shapes for one server's naming, restricted to what `selector` matches.
 
-    `selected` remembers every selector by its text, so that a check can ask which of them find anything.
+    `selected` remembers every selector by its text, so that a check can ask which of them find anything; `guards` those
+    parts of expressions that only silence a rule, and need no data.
     """
 
     def __init__(
@@ -78,6 +87,7 @@ class Query:
         )
         self.who = who(by, naming)
         self.selected: dict[str, Selected] = {}
+        self.guards: set[str] = set()
         self._selector = selector
         self._server_selector = server_selector
 
@@ -115,6 +125,26 @@ class Query:
     def share(self, part: str, whole: str, window: str) -> str:
         """Write what share of one counter another is, both given as selectors."""
         return f"sum by ({self.by}) (rate({part}[{window}]))\n/ (sum by ({self.by}) (rate({whole}[{window}])) > 0)"
+
+    def with_traffic(self, expr: str, metric: Metric, window: str, *, present: Metric | None = None) -> str:
+        """Restrict an expression to what has traffic: a sample of `metric` in `window`, or a stream that is open.
+
+        It ends with the series of `present` (by default `metric`), so that it does not outlive a stopped target. Where
+        the window holds too few scrapes to decide, the expression is not restricted.
+        """
+        counted = self(metric, part="_count" if metric.kind == "histogram" else "")
+        there = present or metric
+        series = self(there, part="_count" if there.kind == "histogram" else "")
+        still = f"sum by ({self.by}) (increase({counted}[{window}])) == 0"
+        quiet = f"{still} unless sum by ({self.by}) ({self(ACTIVE)}) > 0"
+        guard = self.guard(f"and count by ({self.by}) ({series})\nunless ({quiet})")
+        condition, also, last = expr.rpartition("\nand ")
+        return f"{condition}\n{guard}{also}{last}" if also else f"{expr}\n{guard}"
+
+    def guard(self, text: str) -> str:
+        """Note a part of an expression that only silences it, so that what it reads need not be there; return it."""
+        self.guards.add(text)
+        return text
 
     def _select(self, selected: Selected, *matchers: str) -> str:
         name = selected.name

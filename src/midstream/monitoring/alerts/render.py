@@ -93,10 +93,10 @@ def _group(group: Group, tuning: Tuning) -> dict[str, Any]:
 
 def _alert(alert: Alert, tuning: Tuning) -> dict[str, Any]:
     rendered: dict[str, Any] = {"alert": alert.name, "expr": alert.expr}
-    if seconds(alert.hold):
-        rendered["for"] = alert.hold
-    if seconds(alert.keep):
-        rendered["keep_firing_for"] = alert.keep
+    if seconds(alert.for_):
+        rendered["for"] = alert.for_
+    if seconds(alert.keep_firing_for):
+        rendered["keep_firing_for"] = alert.keep_firing_for
     rendered["labels"] = {"severity": alert.severity, **alert.labels}
     rendered["annotations"] = texts(alert, tuning)
     return rendered
@@ -118,7 +118,13 @@ def texts(alert: Alert, tuning: Tuning, value: str = "$value") -> dict[str, str]
         "summary": alert.summary,
         "description": description,
         "runbook_url": f"{tuning.runbook_url}#{alert.name.lower()}",
-        "dashboard_url": f"{tuning.dashboard_url.rstrip('/')}/d/{alert.dashboard}{_variables(by, tuning)}",
+        **(
+            {
+                "dashboard_url": f"{tuning.dashboard_url.rstrip('/')}/d/{alert.dashboard}{_variables(by, tuning)}"
+            }
+            if tuning.dashboard_url
+            else {}
+        ),
     }
 
 
@@ -169,10 +175,10 @@ def _grafana_rule(alert: Alert, tuning: Tuning, datasource: str) -> dict[str, An
         "panelId": 1,
         "noDataState": "OK",
         "execErrState": "Error",
-        "for": alert.hold,
+        "for": alert.for_,
         "annotations": about,
         "labels": {"severity": alert.severity, **alert.labels},
     }
-    if seconds(alert.keep):
-        rule["keepFiringFor"] = alert.keep
+    if seconds(alert.keep_firing_for):
+        rule["keepFiringFor"] = alert.keep_firing_for
     return rule
