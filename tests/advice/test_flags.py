@@ -16,7 +16,7 @@ from midstream.advice.doubts import doubts
 from midstream.advice.engines import FLAGS, flags_for
 from midstream.advice.load import load_of
 from midstream.advice.reserving import RESERVING
-from midstream.advice.situation import Flag, Situation, version_of
+from midstream.engines.flags import Flag, Situation, version_of
 from midstream.lab.admission import ENGINES
 from midstream.sources.server import view_of
 from midstream.stream.model import Outcome, StreamRecord

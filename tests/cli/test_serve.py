@@ -58,7 +58,7 @@ def test_it_says_what_it_is_and_ends_without_a_word() -> None:
         url = base_url(said)
         assert said.splitlines()[:2] == [
             "Emulating vllm on l4, num-gpu-blocks 60, 4 times as fast, until Ctrl-C.",
-            "It reserves nothing; evicts the last one admitted, to the front.",
+            "It reserves nothing; preempts the last one admitted, to the front.",
         ]
         assert f"    midstream probe {url} --prompt tokens=700" in said
         assert f"    curl {url.removesuffix('/v1')}/metrics\n" in said

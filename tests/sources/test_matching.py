@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.engines.page import MetricReading
 from midstream.sources.matching import chance, match, sentence
-from midstream.sources.page import Reading
 from midstream.sources.scrape import Scraped
 from midstream.sources.server import view_of
 from midstream.sources.watching import Between, Watched, between
@@ -21,9 +21,9 @@ def read(page: str, at: float) -> Scraped:
 
 def counted(*evictions: float | None, start: float = 100.0, width: float = 1.0) -> list[Between]:
     """Readings a second apart, with so many evictions between each two."""
-    nothing = Reading(None, "not asked")
+    nothing = MetricReading(None, "not asked")
     return [
-        Between(start + width * index, start + width * (index + 1), Reading(each), nothing, nothing)
+        Between(start + width * index, start + width * (index + 1), MetricReading(each), nothing, nothing)
         for index, each in enumerate(evictions)
     ]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.monitoring.alerts.engines import ENGINES as ALERTED
+from midstream.engines import EngineFacts
 from midstream.sources.server import ENGINES, NothingYetError, PageError, ServerView, view_of
 from support.metrics_pages import LLAMACPP, RECORDED, SGLANG, TGI, TRTLLM, TRTLLM_JSON, vllm
 
@@ -76,16 +76,49 @@ def test_every_engine_is_known_by_its_page(page: str, engine: str, expected: dic
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("engine", ALERTED, ids=lambda engine: engine.key)
-def test_the_names_that_alerts_use_are_the_names_that_are_read(engine: object) -> None:
+OBSERVED = [facts for facts in ENGINES.values() if facts.series is not None]
+
+
+@pytest.mark.parametrize("facts", OBSERVED, ids=lambda facts: facts.key)
+def test_the_names_that_alerts_use_are_the_names_that_are_read(facts: EngineFacts) -> None:
     """Two tables of the same names would drift apart."""
-    key = str(engine.key)  # type: ignore[attr-defined]
-    names = [getattr(engine, part) for part in ("running", "waiting", "usage", "evictions")]
+    assert facts.series is not None
+    names = (facts.series.running, facts.series.waiting, facts.series.usage, facts.series.preemptions)
     view = view_of("".join(f'{name}{{model_name="m"}} 0.5\n' for name in names))
 
-    assert view.engine == key
+    assert view.engine == facts.key
     evicted = view.evicted_now if view.evicted_now.exists else view.evictions
     assert [view.running.value, view.waiting.value, view.kv_usage.value, evicted.value] == [0.5] * 4
+
+
+@pytest.mark.parametrize("prefix", ["ray_vllm_", "ray_vllm:"])
+def test_ray_serves_names_of_vllms_metrics_are_understood(prefix: str) -> None:
+    """Ray exports them through its own agent, with its own labels, one series for each worker."""
+    worker = 'WorkerId="{0}",ReplicaId="r{0}",SessionName="s",model_name="m",engine="0"'
+    page = "ray_node_cpu_count 8\n" + "".join(
+        f"{prefix}{name}{{{worker.format(number)}}} {value}\n"
+        for number in (1, 2)
+        for name, value in (
+            ("num_requests_running", 3),
+            ("num_requests_waiting", 2),
+            ("kv_cache_usage_perc", 0.25 * number),
+            ("num_preemptions_total", 7),
+            ("generation_tokens_total", 100),
+        )
+    )
+
+    view = view_of(page)
+
+    assert (view.engine, view.models) == ("vllm", ("m",))
+    assert (view.running.value, view.waiting.value, view.kv_usage.value) == (6, 4, 0.5)
+    assert (view.evictions.value, view.generated.value) == (14, 200)
+    assert view.pool_tokens.value is None
+
+
+def test_a_page_of_ray_without_an_engines_metrics_says_how_to_get_them() -> None:
+    """`log_engine_metrics` of Ray Serve's LLM configuration."""
+    with pytest.raises(PageError, match="set log_engine_metrics"):
+        view_of("ray_node_cpu_count 8\n")
 
 
 def test_the_old_name_of_kv_use_is_understood() -> None:

@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias
 from midstream._support.statistics import nearest_rank
 from midstream.advice.capacity import Caps
 from midstream.advice.load import RecordedLoad
+from midstream.engines import VARIANTS
+from midstream.engines.facts import EngineKnob
 from midstream.lab.admission import engine
 from midstream.lab.hardware import HardwareProfile
 from midstream.lab.results import RunResult
@@ -35,26 +37,8 @@ class CapGoal:
             raise ValueError(f"the goal {self.name} is a share below 100 %, got {self.most:.0%}")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineKnob:
-    """How one engine is told its pool and its cap in the lab; without a flag for the cap, clients hold back."""
-
-    pool: str
-    cap: str | None
-    evicts: bool
-    """Whether an answer can lose its memory under this rule: where it cannot, a cap ends no freeze."""
-
-
 ENGINE_KNOBS: Mapping[str, EngineKnob] = MappingProxyType(
-    {
-        "vllm": EngineKnob("num_gpu_blocks", "max_num_active_seqs", True),
-        "sglang": EngineKnob("max_total_tokens", "max_running_requests", True),
-        "tgi": EngineKnob("max_batch_total_tokens", None, True),
-        "tgi-2.4": EngineKnob("max_batch_total_tokens", None, False),
-        "trtllm": EngineKnob("max_tokens_in_kv_cache", "max_batch_size", False),
-        "trtllm-max-utilization": EngineKnob("max_tokens_in_kv_cache", "max_batch_size", True),
-        "llamacpp": EngineKnob("ctx_size", "parallel", True),
-    }
+    {name: variant.knobs for name, variant in VARIANTS.items()}
 )
 """Every engine of the lab."""
 
@@ -80,18 +64,8 @@ class SimulationConfig:
         """Simulate one cap; None is none."""
         knob = ENGINE_KNOBS[self.engine]
         most = self.most_at_once
-        flags: dict[str, int] = {knob.pool: self.pool_tokens}
-        if knob.pool == "num_gpu_blocks":
-            flags = {knob.pool: self.pool_tokens // self.block_size, "block_size": self.block_size}
-        users = self.users
-        if self.engine == "vllm":
-            flags["max_num_seqs"] = max(256, most)
-        if self.engine.startswith("tgi"):
-            flags["max_concurrent_requests"] = max(128, most)
-        if knob.cap is not None:
-            flags[knob.cap] = max(1, most if cap is None else cap)
-        elif cap is not None:
-            users = min(cap, most)
+        flags = knob.flags(self.pool_tokens, most, cap, block_size=self.block_size)
+        users = min(cap, most) if knob.cap is None and cap is not None else self.users
         return simulate(
             engine(self.engine, **flags),
             self.load.as_logged(seed, users, self.requests),

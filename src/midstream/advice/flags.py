@@ -16,7 +16,7 @@ from midstream.advice.engines import flags_for
 from midstream.advice.load import LoadError, RecordedLoad, load_of
 from midstream.advice.observed import ENOUGH, Level, levels_of, observed_cap
 from midstream.advice.pool import Pool
-from midstream.advice.situation import FlagAdvice, Situation, Version
+from midstream.engines.flags import FlagAdvice, Situation, Version
 from midstream.sources.server import ServerView
 from midstream.stream.model import StreamRecord
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from midstream._support.numbers import byte_size
 from midstream.advice.kv import KvCache
+from midstream.engines import ENGINES
+from midstream.engines.facts import MOST_DIGITS
 from midstream.sources.server import ServerView
-
-MOST_DIGITS = 15
-"""More tokens than this many digits can tell fit into no memory."""
 
 
 class PoolError(ValueError):
@@ -43,7 +41,17 @@ def pool_of_log(text: str) -> Pool:
 
     A log that holds several starts counts by its last one. Raises PoolError for a log without such a line.
     """
-    found = sorted((place, tokens, line.engine) for line in _LINES for place, tokens in line.read(text))
+    try:
+        found = sorted(
+            (place, tokens, facts.title)
+            for facts in ENGINES.values()
+            for line in facts.log_lines
+            for place, tokens in line.read(text)
+        )
+    except ValueError as error:
+        raise PoolError(
+            "the log tells a KV cache of a size that none has; give the number with --pool"
+        ) from error
     if not found:
         raise PoolError(
             "the log has no line that tells the size of the KV cache, such as `GPU KV cache size: 30,240 tokens`; "
@@ -95,50 +103,3 @@ def bytes_of(text: str) -> int:
     number, unit, binary, _ = matched.groups()
     base = 1024 if binary else 1000
     return round(float(number) * (base ** _UNITS[unit.upper()] if unit else 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line in which an engine tells its pool, and how its groups give the number of tokens."""
-
-    engine: str
-    pattern: re.Pattern[str]
-    tokens: Callable[[re.Match[str]], int]
-
-    def read(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where in the log it stands, and how many tokens it tells."""
-        for matched in self.pattern.finditer(text):
-            yield matched.start(), self.tokens(matched)
-
-
-def _number(text: str) -> int:
-    digits = text.replace(",", "")
-    if not 0 < len(digits) <= MOST_DIGITS:
-        raise PoolError("the log tells a KV cache of a size that none has; give the number with --pool")
-    return int(digits)
-
-
-# Every repetition is bounded, so that the time to search a log grows with its length and no faster.
-_LINES = (
-    # On a GPU, a TPU or a CPU; 0.11 to 0.33.
-    _Line("vLLM", re.compile(r"\b[A-Z]{1,20} KV cache size: ([\d,]{1,100}) tokens"), lambda m: _number(m[1])),
-    # Before that it told blocks, of 16 tokens unless it was told otherwise.
-    _Line("vLLM", re.compile(r"# (?:GPU|TPU) blocks: (\d{1,100})"), lambda m: 16 * _number(m[1])),
-    _Line("SGLang", re.compile(r"\bmax_total_num_tokens=(\d{1,100})"), lambda m: _number(m[1])),
-    _Line("SGLang", re.compile(r"KV Cache is allocated\. #tokens: (\d{1,100})"), lambda m: _number(m[1])),
-    _Line(
-        "TensorRT-LLM",
-        re.compile(r"Allocated [\d.]{1,40} \w{1,20} for max tokens in paged KV cache \((\d{1,100})\)"),
-        lambda m: _number(m[1]),
-    ),
-    _Line("TGI", re.compile(r"Setting max batch total tokens to (\d{1,100})"), lambda m: _number(m[1])),
-    # Cells of each stream, and slots / streams: with one cache for all slots there is one stream.
-    _Line(
-        "llama.cpp",
-        re.compile(
-            r"llama_kv_cache\w{0,40}: size = {1,40}[\d.]{1,40} MiB \( {0,40}(\d{1,100}) cells, {1,40}\d{1,40} layers,"
-            r" {1,40}(?:\d{1,40}/ {0,40})?(\d{1,40}) seqs\)"
-        ),
-        lambda m: _number(m[1]) * (_number(m[2]) if "/" in m[0] else 1),
-    ),
-)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from midstream.sources._engines import ENGINES
-from midstream.sources.page import Reading
+from midstream.engines import ENGINES, EngineFacts, EngineReadings
+from midstream.engines.page import MetricReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,19 +17,19 @@ class ServerView:
     """A key of ENGINES."""
     title: str
     models: tuple[str, ...]
-    running: Reading
+    running: MetricReading
     """Requests in the running batch."""
-    waiting: Reading
+    waiting: MetricReading
     """Requests in the queue."""
-    kv_usage: Reading
+    kv_usage: MetricReading
     """Share of the KV cache in use, 0 to 1."""
-    evictions: Reading
+    evictions: MetricReading
     """Requests thrown out of memory since the server started."""
-    evicted_now: Reading
+    evicted_now: MetricReading
     """Requests that are out of memory at this moment, where the engine tells that instead."""
-    generated: Reading
+    generated: MetricReading
     """Output tokens since the server started."""
-    pool_tokens: Reading
+    pool_tokens: MetricReading
     """Tokens that the KV cache holds."""
     started_at: float | None
     """Unix time in seconds at which the process started, if it says so."""
@@ -39,11 +39,34 @@ class ServerView:
     @property
     def evictions_word(self) -> str:
         """What this engine calls evictions."""
-        return ENGINES[self.engine].eviction_plural
+        return ENGINES[self.engine].words.plural
 
     def unknown(self) -> Iterator[tuple[str, str]]:
         """Name each number that could not be read, and why. What the engine does not have is none of them."""
         for field in fields(self):
             reading = getattr(self, field.name)
-            if isinstance(reading, Reading) and reading.value is None and reading.exists:
+            if isinstance(reading, MetricReading) and reading.value is None and reading.exists:
                 yield field.name, reading.why
+
+
+def view_of_readings(
+    facts: EngineFacts,
+    readings: EngineReadings,
+    models: tuple[str, ...] = (),
+    started_at: float | None = None,
+) -> ServerView:
+    """Return the view of one engine's numbers."""
+    return ServerView(
+        engine=facts.key,
+        title=facts.title,
+        models=models,
+        running=readings.running,
+        waiting=readings.waiting,
+        kv_usage=readings.kv_usage,
+        evictions=readings.preemptions,
+        evicted_now=readings.preempted_now,
+        generated=readings.generated,
+        pool_tokens=readings.pool,
+        started_at=started_at,
+        notes=readings.notes,
+    )

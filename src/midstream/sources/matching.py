@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from midstream.sources._engines import ENGINES
+from midstream.engines import ENGINES
 from midstream.sources.watching import Between
 
 SLACK_S = 0.5
@@ -42,11 +42,14 @@ def match(start: float, end: float, history: Sequence[Between], engine: str) -> 
     `history` is what happened between all readings, in order. An eviction at the beginning wins over one at the
     end, and that over one in between, which is rather another stream's.
     """
-    if engine == "llamacpp":
+    counting = ENGINES[engine].counting
+    if counting.never:
         return Match("never")
     places: list[tuple[Place, float, float]] = [("start", start - SLACK_S, start + SLACK_S)]
-    if engine in ("vllm", "trtllm"):
-        places += [("end", end - SLACK_S, end + SLACK_S), ("during", start, end)]
+    if counting.at_end:
+        places.append(("end", end - SLACK_S, end + SLACK_S))
+    if counting.during:
+        places.append(("during", start, end))
     counted = [each for each in history if each.evictions.value]
     by_chance = chance(history, tries=1 if len(places) == 1 else 2)
     for place, low, high in places:
@@ -92,25 +95,23 @@ def _covered(low: float, high: float, history: Sequence[Between]) -> bool:
 
 def sentence(found: Match, length_s: float, engine: str, *, ended: bool = True) -> str:
     """Say it: what a freeze of `length_s` seconds goes with. `ended` is False if the stream ended in it."""
-    word = ENGINES[engine].eviction
+    facts = ENGINES[engine]
+    word = facts.words.noun
     freeze = f"a freeze of {length_s:.1f} s"
     if found.place == "never":
-        return f"{freeze}; {ENGINES[engine].title} never evicts, so look elsewhere"
+        return f"{freeze}; {facts.title} never evicts, so look elsewhere"
     if found.place == "unknown":
         return f"{freeze}; the server's page was not read in its time, so whether there was a {word} is not known"
-    if found.place == "none" and not ended and engine == "vllm":
-        return f"{freeze} in which the stream ended; vLLM does not count a {word} of a request that is given up in it"
+    if found.place == "none" and not ended and facts.counting.lost:
+        return f"{freeze} in which the stream ended; {facts.counting.lost}"
     if found.place == "none":
         return f"{freeze} without any {word} in its time: look for another cause"
-    plural = ENGINES[engine].eviction_plural
-    many = f"a {word}" if found.evictions == 1 else f"{found.evictions:.0f} {plural}"
+    many = f"a {word}" if found.evictions == 1 else f"{found.evictions:.0f} {facts.words.plural}"
     early, late = found.earliest_s or 0.0, found.latest_s or 0.0
     if found.place == "during":
         return f"{freeze}; {many} came while it lasted, but not when it began: rather of another stream"
     if found.place == "end":
-        return (
-            f"{freeze} that ended with {many}, which vLLM counts then if its scheduling is not asynchronous"
-        )
+        return f"{freeze} that ended with {many}, {facts.counting.at_end}"
     if late <= 0:
         return f"{freeze} that began {-late:.1f} to {-early:.1f} s after {many}"
     return f"{freeze} that began within {max(-early, late):.1f} s of {many}"

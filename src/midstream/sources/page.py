@@ -6,14 +6,14 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_fd_to_metric_families
 
 from midstream._support.sanitize import valid_name
+from midstream.engines.page import MetricsPage, PageSample
 
 # They are declared for files, and iterate over them.
 _read_text: Callable[[Any], Iterable[Metric]] = text_fd_to_metric_families
@@ -34,48 +34,9 @@ class PageError(ValueError):
     """This is no page of metrics that can be read; its message is one sentence."""
 
 
-class Sample(NamedTuple):
-    """One line of the page."""
-
-    labels: Mapping[str, str]
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One number as a server gave it, or why there is none. It is never 0 for want of a number."""
-
-    value: float | None
-    why: str = ""
-    """Of a number: what must be known to read it, often nothing. Without one: why not, and what would help."""
-    exists: bool = True
-    """False if this engine has no such thing, and not only no number for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """All samples by name, and the names of families that are declared, with samples or without."""
-
-    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
-    declared: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
-    """Names of series that are not read."""
-
-    def named(self, *names: str) -> tuple[Sample, ...]:
-        """Return the samples of the first of these names that has any."""
-        return next((self.samples[name] for name in names if name in self.samples), ())
-
-    def has(self, prefix: str) -> bool:
-        """Return whether any name on the page begins so."""
-        return any(name.startswith(prefix) for name in (*self.samples, *self.declared, *self.others))
-
-
-Read: TypeAlias = Callable[[Page], Reading]
-
-
 def page_of(
     text: str, content_type: str = "", *, prefixes: tuple[str, ...] = ("",), deadline: float | None = None
-) -> Page:
+) -> MetricsPage:
     """Take a page apart, by a deadline of `time.monotonic`. Raises PageError if it is not one, or takes too long.
 
     Every line is looked at; those of series whose names begin with one of `prefixes` are left to Prometheus' own
@@ -84,7 +45,7 @@ def page_of(
     names: set[str] = set()
     lines = _checked(text, names, prefixes, time.monotonic() + READ_S if deadline is None else deadline)
     openmetrics_ = "openmetrics" in content_type
-    samples: dict[str, dict[frozenset[tuple[str, str]], Sample]] = {}
+    samples: dict[str, dict[frozenset[tuple[str, str]], PageSample]] = {}
     declared: set[str] = set()
     number = 0
     try:
@@ -109,19 +70,19 @@ def page_of(
         raise PageError(_NO_PAGE) from error
     if number > MOST_SERIES:
         raise PageError(f"a page of more than {MOST_SERIES:,} series; check the address")
-    return Page(
+    return MetricsPage(
         {name: tuple(found.values()) for name, found in samples.items()},
         frozenset(declared),
         frozenset(names),
     )
 
 
-def _sample(labels: Mapping[str, str], value: object) -> Sample:
+def _sample(labels: Mapping[str, str], value: object) -> PageSample:
     shown = {name: valid_name(text) for name, text in labels.items()}
     try:
-        return Sample(shown, float(value))  # type: ignore[arg-type]
+        return PageSample(shown, float(value))  # type: ignore[arg-type]
     except OverflowError:  # an integer of 400 digits
-        return Sample(shown, math.inf)
+        return PageSample(shown, math.inf)
 
 
 def _checked(text: str, names: set[str], prefixes: tuple[str, ...], deadline: float) -> Iterator[str]:
@@ -150,35 +111,3 @@ def _checked(text: str, names: set[str], prefixes: tuple[str, ...], deadline: fl
             raise PageError(_NO_PAGE)
         elif len(names) < MOST_SERIES:
             names.add(word[2])
-
-
-def total(*names: str, absent: str, among: Callable[[Iterable[Sample]], Iterable[Sample]] = tuple) -> Read:
-    """Make what adds up all samples of the first of these names that is there."""
-    return lambda page: _combined(among(page.named(*names)), sum, names[0], absent)
-
-
-def worst(*names: str, absent: str, among: Callable[[Iterable[Sample]], Iterable[Sample]] = tuple) -> Read:
-    """Make what takes the highest sample of the first of these names that is there."""
-    return lambda page: _combined(among(page.named(*names)), max, names[0], absent)
-
-
-def none(why: str) -> Read:
-    """Make what says that the engine has no such thing."""
-    return lambda _page: Reading(None, why, exists=False)
-
-
-def unknown(why: str) -> Read:
-    """Make what says that the engine does not tell."""
-    return lambda _page: Reading(None, why)
-
-
-def _combined(
-    found: Iterable[Sample], how: Callable[[list[float]], float], name: str, absent: str
-) -> Reading:
-    values = [sample.value for sample in found]
-    if not values:
-        return Reading(None, absent)
-    value = how(values)
-    if not math.isfinite(value) or value < 0:
-        return Reading(None, f"{name} says {value:g}, which is no such number")
-    return Reading(value)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midstream._support.sanitize import clean
+from midstream.engines import ENGINES
 from midstream.sources.address import shown, url_of
 from midstream.sources.http import Answer, Getter, UnreachableError
 from midstream.sources.server import NothingYetError, PageError, ServerView, view_of
@@ -100,12 +101,17 @@ def _refused(answer: Answer, url: str) -> str:
         return (
             f"{url} answers {answer.status}: it wants a key; give it with --header, or MIDSTREAM_SERVER_TOKEN"
         )
-    if answer.status == 501 and "--metrics" in answer.text:
-        return f"{url} answers 501: this llama.cpp was started without --metrics; start it with it"
+    hints = [
+        facts.metrics_missing[answer.status]
+        for facts in ENGINES.values()
+        if answer.status in facts.metrics_missing
+    ]
     if answer.status == 404:
         return (
-            f"{url} answers 404: there are no metrics; SGLang shows them with --enable-metrics, Ollama has none, "
+            f"{url} answers 404: there are no metrics; {', '.join(hints)}, Ollama has none, "
             "and behind a proxy the engine's own address is needed"
         )
+    if hints and "--metrics" in answer.text:
+        return f"{url} answers {answer.status}: {'; or '.join(hints)}"
     said = "" if "html" in answer.content_type else clean(answer.text)[:80]
     return f"{url} answers {answer.status}{f' ({said})' if said else ''}; see the server's log"

@@ -9,13 +9,14 @@ Pure: the page is an argument, and `scrape` gets it. A number that cannot be rea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from midstream.sources._engines import ENGINES, Engine
-from midstream.sources._server_view import ServerView
-from midstream.sources._trtllm import iterations_of, view_of_iterations
-from midstream.sources.page import Page, PageError, Reading, page_of
+from midstream.engines import ENGINES, EngineFacts, titles
+from midstream.engines.page import MetricReading, MetricsPage
+from midstream.sources._server_view import ServerView, view_of_readings
+from midstream.sources.page import PageError, page_of
 
-__all__ = ["ENGINES", "NothingYetError", "PageError", "Reading", "ServerView", "view_of"]
+__all__ = ["ENGINES", "MetricReading", "NothingYetError", "PageError", "ServerView", "view_of"]
 
 
 class NothingYetError(PageError):
@@ -23,8 +24,6 @@ class NothingYetError(PageError):
 
 
 _START = "process_start_time_seconds"
-_PREFIXES = (*(prefix for engine in ENGINES.values() for prefix in engine.prefixes), _START)
-"""What the names of those series begin with that are read."""
 _OTHERS: Mapping[str, str] = {
     "litellm_": "the page of a LiteLLM proxy; give the address of the engine behind it",
     "stream_max_gap": "midstream's own page, of a client; give the address of the server",
@@ -33,7 +32,7 @@ _OTHERS: Mapping[str, str] = {
     "DCGM_": "the page of a GPU exporter; give the address of the model's server",
     "envoy_": "the page of a proxy; give the address of the engine behind it",
     "nginx_": "the page of a proxy; give the address of the engine behind it",
-    "ray_": "a page of Ray; give the address of the engine's own /metrics",
+    "ray_": "a page of Ray without metrics of an engine; set log_engine_metrics, or give the engine's own /metrics",
 }
 """What else may answer at an address that somebody took for an engine's."""
 
@@ -51,23 +50,25 @@ def view_of(
     if start.startswith(("<!doctype", "<html", "<?xml")) or "text/html" in content_type:
         raise PageError("a web page and not metrics; check host, port and path")
     if start.startswith(("[", "{")):
-        iterations = iterations_of(text)
-        if iterations is None:
-            raise PageError("JSON, but not the iterations that TensorRT-LLM tells at /metrics")
-        return view_of_iterations(iterations)
-    page = page_of(text, content_type, prefixes=_PREFIXES, deadline=deadline)
-    found = [each for each in ENGINES.values() if any(page.has(prefix) for prefix in each.prefixes)]
+        for facts in ENGINES.values():
+            readings = facts.read_json(text) if facts.read_json is not None else None
+            if readings is not None:
+                return view_of_readings(facts, readings)
+        raise PageError("JSON, but not the iterations that TensorRT-LLM tells at /metrics")
+    prefixes = {prefix for facts in ENGINES.values() for prefix in (*facts.prefixes, *facts.renamed)}
+    page = page_of(text, content_type, prefixes=(*sorted(prefixes), _START), deadline=deadline)
+    found = [facts for facts in ENGINES.values() if facts.owns(page)]
     if len(found) == 1:
         return _view(found[0], page)
     if engine is not None:
         return _view(ENGINES[engine], page)
     if found:
-        titles = " and ".join(each.title for each in found)
+        titles = " and ".join(facts.title for facts in found)
         raise PageError(f"the page of {titles} at once; say with --engine which of them is meant")
     raise _unknown(page)
 
 
-def _unknown(page: Page) -> PageError:
+def _unknown(page: MetricsPage) -> PageError:
     if not page.samples and not page.others:
         return NothingYetError(
             "a page without any metric; SGLang's is so until its first request: send one, or say with --engine "
@@ -76,35 +77,24 @@ def _unknown(page: Page) -> PageError:
     what = next((what for prefix, what in _OTHERS.items() if page.has(prefix)), None)
     return PageError(
         what
-        or "a page of metrics, but none of vLLM, SGLang, TGI, TensorRT-LLM or llama.cpp; "
-        "vLLM shows none of its own with --disable-log-stats"
+        or f"a page of metrics, but none of {titles()}; vLLM shows none of its own with --disable-log-stats"
     )
 
 
-def _view(engine: Engine, page: Page) -> ServerView:
-    names = {
+def _view(facts: EngineFacts, page: MetricsPage) -> ServerView:
+    prefixes = (*facts.prefixes, *facts.renamed)
+    models = {
         sample.labels[label]
         for name, samples in page.samples.items()
-        if name.startswith(engine.prefixes)
+        if name.startswith(prefixes)
         for sample in samples
         for label in ("model_name", "model")
         if sample.labels.get(label)
     }
     started = page.named(_START)
-    usage = engine.kv_usage(page)
-    if usage.value is not None and usage.value > 1.01:
-        usage = Reading(None, f"it says that {usage.value:g} of its KV cache is in use, which cannot be")
-    return ServerView(
-        engine=engine.key,
-        title=engine.title,
-        models=tuple(sorted(names)),
-        running=engine.running(page),
-        waiting=engine.waiting(page),
-        kv_usage=usage,
-        evictions=engine.evictions(page),
-        evicted_now=engine.evicted_now(page),
-        generated=engine.generated(page),
-        pool_tokens=engine.pool(page),
-        started_at=started[0].value if started else None,
-        notes=engine.notes,
-    )
+    readings = facts.read(page)
+    usage = readings.kv_usage.value
+    if usage is not None and usage > 1.01:
+        why = f"it says that {usage:g} of its KV cache is in use, which cannot be"
+        readings = replace(readings, kv_usage=MetricReading(None, why))
+    return view_of_readings(facts, readings, tuple(sorted(models)), started[0].value if started else None)

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midstream.sources.page import Reading
+from midstream.engines import ENGINES
+from midstream.engines.page import MetricReading
 from midstream.sources.scrape import Scraped
 
 KEPT = 5000
@@ -19,10 +20,10 @@ class Between:
 
     since: float
     until: float
-    evictions: Reading
+    evictions: MetricReading
     """Requests thrown out, or the most that were out at once where the engine tells only that."""
-    evictions_per_s: Reading
-    tokens_per_s: Reading
+    evictions_per_s: MetricReading
+    tokens_per_s: MetricReading
     restarted: bool = False
     """True if the server's counters began anew."""
 
@@ -81,11 +82,10 @@ def between(before: Scraped, after: Scraped) -> Between:
     restarted = (
         (old.started_at or new.started_at) != (new.started_at or old.started_at)
         or _fell(old.generated, new.generated)
-        # TGI's is an estimate and may fall.
-        or (old.engine != "tgi" and _fell(old.evictions, new.evictions))
+        or (not ENGINES[old.engine].counting.estimated and _fell(old.evictions, new.evictions))
     )
     if new.evicted_now.exists:
-        evictions, per_s = _out(new.evicted_now), Reading(None, "pauses are not counted", exists=False)
+        evictions, per_s = _out(new.evicted_now), MetricReading(None, "pauses are not counted", exists=False)
     else:
         evictions = _grown(old.evictions, new.evictions, restarted=restarted)
         per_s = _rate(evictions, seconds)
@@ -93,28 +93,32 @@ def between(before: Scraped, after: Scraped) -> Between:
     return Between(before.asked_at, after.at, evictions, per_s, tokens, restarted)
 
 
-def _out(now: Reading) -> Reading:
+def _out(now: MetricReading) -> MetricReading:
     # Nobody out at the moment of a sample says nothing of the time between two samples.
-    return Reading(None, now.why) if now.value == 0 and now.why else now
+    return MetricReading(None, now.why) if now.value == 0 and now.why else now
 
 
-def _fell(old: Reading, new: Reading) -> bool:
+def _fell(old: MetricReading, new: MetricReading) -> bool:
     return old.value is not None and new.value is not None and new.value < old.value
 
 
-def _grown(old: Reading, new: Reading, *, restarted: bool) -> Reading:
+def _grown(old: MetricReading, new: MetricReading, *, restarted: bool) -> MetricReading:
     if new.value is None or not new.exists:
         return new
     if restarted:
-        return Reading(
+        return MetricReading(
             new.value, "the server restarted: what it counted before, after the last reading, is lost"
         )
     if old.value is None:
-        return Reading(None, "it was not known before")
-    return Reading(max(0.0, new.value - old.value), new.why)
+        return MetricReading(None, "it was not known before")
+    return MetricReading(max(0.0, new.value - old.value), new.why)
 
 
-def _rate(grown: Reading, seconds: float) -> Reading:
+def _rate(grown: MetricReading, seconds: float) -> MetricReading:
     if grown.value is None:
         return grown
-    return Reading(grown.value / seconds, grown.why) if seconds > 0 else Reading(None, "no time has passed")
+    return (
+        MetricReading(grown.value / seconds, grown.why)
+        if seconds > 0
+        else MetricReading(None, "no time has passed")
+    )

@@ -101,6 +101,20 @@ CLIMBING, STEADY, SHORT = "0x60 0+1x60", "5x120", "0x60 0+0.01x60"
 # fmt: off
 ENGINES = (
     Case("VllmPreemptions", "ten in ten minutes fire", {PREEMPTED: "0+1x30"}, "20m", PREEMPTIONS),
+    Case(
+        "VllmPreemptions",
+        "under the names that Ray Serve gives them, ten fire as well",
+        {f"ray_vllm_num_preemptions_total{{{VLLM},WorkerId=\"w\"}}": "0+1x30"},
+        "20m",
+        PREEMPTIONS,
+    ),
+    Case(
+        "VllmPreemptions",
+        "and with the colon of older versions",
+        {f"ray_vllm:num_preemptions_total{{{VLLM},WorkerId=\"w\"}}": "0+1x30"},
+        "20m",
+        PREEMPTIONS,
+    ),
     Case("VllmPreemptions", "four do not", {PREEMPTED: "0+0.4x30"}, "20m", None),
     Case("VllmPreemptions", "many, long ago, do not", {PREEMPTED: "900x30"}, "20m", None),
     Case("VllmPreemptions", "a restart is no preemption", {PREEMPTED: "900x15 0x15"}, "20m", None),

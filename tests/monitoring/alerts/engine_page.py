@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from midstream.monitoring.alerts.engines import SGLANG, TRTLLM
+from midstream.engines import sglang, tensorrt_llm
 from support.paths import RECORDINGS
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 RECORDED = RECORDINGS / "vllm_rules_metrics.txt"
 """What vLLM 0.32 said after four preemptions; its histograms are left out."""
+
+SGLANG, TRTLLM = sglang.FACTS.required_series, tensorrt_llm.FACTS.required_series
 
 
 class EnginePage:
@@ -64,8 +66,8 @@ class EnginePage:
             TRTLLM.usage: 0.4,
             TRTLLM.waiting: self.waiting,
             TRTLLM.running: 4,
-            TRTLLM.evictions: 1 if self.evicted else 0,
+            TRTLLM.preemptions: 1 if self.evicted else 0,
         }
         if self.evicted:  # absent until the first
-            others[SGLANG.evictions] = self.evicted
+            others[SGLANG.preemptions] = self.evicted
         return moved + "".join(f"{name}{labels} {value}\n" for name, value in others.items())

@@ -13,6 +13,7 @@ import promql_parser
 import pytest
 import yaml
 
+from midstream.engines import ENGINES
 from midstream.monitoring.alerts import (
     Alert,
     Naming,
@@ -24,7 +25,6 @@ from midstream.monitoring.alerts import (
     flattened,
     tuning_of,
 )
-from midstream.monitoring.alerts.engines import ENGINES
 from midstream.monitoring.alerts.query import Query
 from midstream.monitoring.alerts.render import as_yaml, grafana, prometheus, prometheus_rule
 from midstream.telemetry.instruments import METRICS, prometheus_name
@@ -82,9 +82,9 @@ def test_no_alert_without_traffic(name: str, value: str, tmp_path: Path) -> None
             series[ours(plain, 'outcome="completed",finish_reason="stop"')] = (
                 value if metric.kind == "counter" else "0x60"
             )
-    for engine in ENGINES:
+    for engine in (facts.series for facts in ENGINES.values() if facts.series is not None):
         labels = '{job="e",instance="i",model_name="m"}'
-        series[engine.evictions + labels] = "0x60" if engine.kind == "gauge" else value
+        series[engine.preemptions + labels] = "0x60" if engine.kind == "gauge" else value
         series |= {f"{one}{labels}": "0x60" for one in (engine.usage, engine.waiting, engine.running)}
 
     run(tmp_path, name, series, at="55m", fired=(), tuning=Tuning())

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from midstream.engines import ENGINES
 from midstream.monitoring.alerts import Alert, Tuning, build
-from midstream.monitoring.alerts.engines import ENGINES
 from midstream.monitoring.alerts.render import prometheus
 from midstream.telemetry.instruments import METRICS, prometheus_name
 from monitoring.alerts.cases_engines import SGLANG, TRTLLM, VLLM
@@ -24,7 +24,8 @@ NAMES = sorted(
     - ABOUT_MISSING_TRAFFIC
 )
 STOP_AT = 90
-LABELS = {"vllm": VLLM, "sglang": SGLANG, "trtllm": TRTLLM}
+LABELS = {"VllmPreemptions": VLLM, "SglangRetractions": SGLANG, "TrtllmPausedRequests": TRTLLM}
+SERIES = [facts.series for facts in ENGINES.values() if facts.series is not None]
 
 
 def firing(home: Path, series: dict[str, str], at: list[str]) -> dict[str, list[str]]:
@@ -94,9 +95,9 @@ def everything_wrong(after: str) -> dict[str, str]:
         ours("stream_active"): gauge(10),
         ours("stream_open_gap_seconds"): gauge(90),
     }
-    for engine in ENGINES:
-        labels = f"{{{LABELS[engine.key]}}}"
-        series[f"{engine.evictions}{labels}"] = gauge(2) if engine.kind == "gauge" else counter(2)
+    for engine in SERIES:
+        labels = f"{{{LABELS[engine.alert]}}}"
+        series[f"{engine.preemptions}{labels}"] = gauge(2) if engine.kind == "gauge" else counter(2)
         series[f"{engine.usage}{labels}"] = gauge(0.4)
         series[f"{engine.running}{labels}"] = gauge(3)
         series[f"{engine.waiting}{labels}"] = then(f"0+1x{STOP_AT}", 0)
@@ -191,9 +192,9 @@ def test_no_rule_fires_on_a_healthy_first_day(tmp_path: Path) -> None:
         else:
             series[ours(name)] = appears if metric.kind == "counter" else "_x10 0x240"
     series[ours("stream_active")] = "_x10 10x240"
-    for engine in ENGINES:
-        labels = f"{{{LABELS[engine.key]}}}"
-        series[f"{engine.evictions}{labels}"] = "_x10 0x240" if engine.kind == "gauge" else "_x10 500x240"
+    for engine in SERIES:
+        labels = f"{{{LABELS[engine.alert]}}}"
+        series[f"{engine.preemptions}{labels}"] = "_x10 0x240" if engine.kind == "gauge" else "_x10 500x240"
         series[f"{engine.usage}{labels}"] = "_x10 0.4x240"
         series[f"{engine.running}{labels}"] = "_x10 3x240"
         # The queue of a server that has just started grows, before it has any usual length.

@@ -15,7 +15,7 @@ from midstream.advice.cap_search import ENGINE_KNOBS, Search, Trial, TrialFigure
 from midstream.advice.cap_verdict import CapAdvice, cap_verdict, goal_text
 from midstream.advice.comparison import CompareGoal
 from midstream.advice.engines import flags_for
-from midstream.advice.situation import Situation
+from midstream.engines.flags import Situation
 from midstream.lab.admission import ENGINES
 from midstream.report.terminal import bar, fits
 

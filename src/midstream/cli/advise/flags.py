@@ -11,13 +11,13 @@ import typer
 from midstream.advice.engines import FLAGS
 from midstream.advice.flags import advise_flags
 from midstream.advice.pool import PoolError
-from midstream.advice.situation import Version, version_of
 from midstream.cli.advise.flags_show import document, show
 from midstream.cli.advise.options import NOT_ENOUGH, JsonOption, ShownProgress, parse_share, print_json
 from midstream.cli.advise.pool import PoolOptions
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.journal_options import StreamOptions
 from midstream.cli.common.option_groups import with_option_groups
+from midstream.engines.flags import Version, version_of
 from midstream.report.terminal import console
 from midstream.sources.select import JOURNAL
 from midstream.stream.model import StreamRecord

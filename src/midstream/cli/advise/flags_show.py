@@ -9,7 +9,7 @@ from rich.table import Table
 
 from midstream.advice.client_side import async_program, threaded_program
 from midstream.advice.flags import FlagsAdvice
-from midstream.advice.situation import FlagAdvice
+from midstream.engines.flags import FlagAdvice
 from midstream.report.terminal import fits, line
 
 _WHERE = {"server": "server", "config": "configuration", "client": "client", "request": "each request"}

@@ -17,7 +17,7 @@ from midstream.cli.demo.crowd import Load
 from midstream.cli.demo.live import ABSENT, AnswerTimeline, seconds, timeline_table
 from midstream.cli.demo.story import SERVE
 from midstream.cli.demo.user import User
-from midstream.sources.server import Reading
+from midstream.engines.page import MetricReading
 
 WIDE = 96
 """The width from which there is room for the timelines, too."""
@@ -28,7 +28,7 @@ class ActResult:
     """An act as it was seen: by the clients, and by the server's own page of metrics when it was over."""
 
     load: Load
-    evictions: Reading
+    evictions: MetricReading
     pool_tokens: int
 
     @property
@@ -146,7 +146,7 @@ def _figures(before: ActResult, after: ActResult) -> Iterator[tuple[str, tuple[s
     yield "tokens a second, all together", pair([f"{seen.tokens / seen.lasted_s:.0f}" for seen in both])
 
 
-def _number(reading: Reading) -> str:
+def _number(reading: MetricReading) -> str:
     return "unknown" if reading.value is None else f"{reading.value:.0f}"
 
 

@@ -87,7 +87,12 @@ class SettingOptions:
         ),
     ] = None
     dashboard_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address of Grafana.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Base URL of Grafana. Without it the alerts link to no dashboard.",
+            show_default=False,
+        ),
     ] = None
 
 

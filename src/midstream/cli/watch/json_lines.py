@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from midstream.cli.watch.run import Event, Read, ReadingFailed
+from midstream.engines.page import MetricReading
 from midstream.sources.matching import sentence
-from midstream.sources.page import Reading
 from midstream.sources.server import ServerView
 
 
@@ -52,6 +52,6 @@ def _numbers(view: ServerView) -> dict[str, object]:
     numbers: dict[str, object] = {"engine": view.engine, "models": list(view.models)}
     for field in fields(view):
         reading = getattr(view, field.name)
-        if isinstance(reading, Reading):
+        if isinstance(reading, MetricReading):
             numbers[field.name] = reading.value
     return numbers

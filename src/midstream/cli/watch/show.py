@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from midstream._support.sanitize import clean
+from midstream.engines.page import MetricReading
 from midstream.sources.matching import Match, sentence
-from midstream.sources.page import Reading
 from midstream.sources.server import ServerView
 from midstream.sources.tail import Frozen
 from midstream.sources.watching import Between, Now
@@ -146,14 +146,14 @@ WORDS = {
 """What the numbers of a ServerView are called where they are shown."""
 
 
-def number(reading: Reading | None, digits: int = 0) -> str:
+def number(reading: MetricReading | None, digits: int = 0) -> str:
     """Write a number; a dash where the engine has none, or it takes two readings and there is one."""
     if reading is None or not reading.exists:
         return ABSENT
     return UNKNOWN if reading.value is None else f"{reading.value:,.{digits}f}"
 
 
-def share(reading: Reading) -> str:
+def share(reading: MetricReading) -> str:
     """Write a share in percent."""
     return number(reading) if reading.value is None else f"{100 * reading.value:.0f} %"
 

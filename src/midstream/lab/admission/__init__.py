@@ -1,16 +1,26 @@
 """Each engine's admission rule: pure decisions, driven by one interface and without a clock.
 
-`ENGINES` names them all; `engine(name, **flags)` builds one. What drives an engine submits requests, asks for
-a step, lets it take its time, and asks for the next.
+`engine(name, **flags)` builds one by the name of a variant in `midstream.engines`. What drives it submits requests,
+asks for a step, lets it take its time, and asks for the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
+from midstream.engines import VARIANTS, canonical_name, facts_of
+from midstream.engines import llamacpp as llamacpp_facts
+from midstream.engines import sglang as sglang_facts
+from midstream.engines import tensorrt_llm as tensorrt_llm_facts
+from midstream.engines import tgi as tgi_facts
+from midstream.engines import vllm as vllm_facts
+from midstream.engines.llamacpp import LlamaCppSettings
+from midstream.engines.sglang import SglangSettings
+from midstream.engines.tensorrt_llm import TensorRtLlmSettings
+from midstream.engines.tgi import TgiSettings
+from midstream.engines.vllm import VllmSettings
 from midstream.lab.admission._types import (
     AdmissionRefusal,
     AdmissionRule,
@@ -22,25 +32,16 @@ from midstream.lab.admission._types import (
     Step,
 )
 from midstream.lab.admission.llamacpp import LlamaCpp
-from midstream.lab.admission.settings import (
-    LlamaCppSettings,
-    SglangSettings,
-    TensorRtLlmSettings,
-    TgiSettings,
-    VllmSettings,
-)
 from midstream.lab.admission.sglang import Sglang
 from midstream.lab.admission.tensorrt_llm import TensorRtLlm
 from midstream.lab.admission.tgi import Tgi
 from midstream.lab.admission.vllm import Vllm
 
 __all__ = [
-    "ALIASES",
     "ENGINES",
     "AdmissionRefusal",
     "AdmissionRule",
     "Ended",
-    "EngineKind",
     "EngineLoad",
     "LlamaCpp",
     "LlamaCppSettings",
@@ -56,79 +57,53 @@ __all__ = [
     "TgiSettings",
     "Vllm",
     "VllmSettings",
+    "build",
     "engine",
     "engine_name",
+    "registered_rule",
 ]
 
+BuildRule: TypeAlias = Callable[..., AdmissionRule]
+"""From an engine's settings, and the options of its variant, to its rule."""
 
-@dataclass(frozen=True, slots=True)
-class EngineKind:
-    """An engine by name: what it can be told, how it is built, and its rule in a line."""
+ENGINES = VARIANTS
+"""Every engine under each of its rules, by the name that command lines use."""
 
-    settings: type[Any]
-    build: Callable[[Any], AdmissionRule]
-    rule: str
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The names of its settings."""
-        return tuple(setting.name for setting in fields(self.settings))
-
-
-ENGINES: Mapping[str, EngineKind] = MappingProxyType(
-    {
-        "vllm": EngineKind(
-            VllmSettings, Vllm, "reserves nothing; evicts the last one admitted, to the front"
-        ),
-        "sglang": EngineKind(
-            SglangSettings, Sglang, "reserves a share; evicts the shortest answer, to the tail"
-        ),
-        "tgi": EngineKind(
-            TgiSettings, Tgi, "reserves 1,024 tokens a pass, then queues again at the tail (3.1.1 on)"
-        ),
-        "tgi-2.4": EngineKind(
-            TgiSettings,
-            lambda settings: Tgi(settings, pass_tokens=None),
-            "reserves all of max_tokens (up to 2.4)",
-        ),
-        "trtllm": EngineKind(
-            TensorRtLlmSettings, TensorRtLlm, "reserves all of max_tokens (GUARANTEED_NO_EVICT)"
-        ),
-        "trtllm-max-utilization": EngineKind(
-            TensorRtLlmSettings,
-            lambda settings: TensorRtLlm(settings, max_utilization=True),
-            "reserves nothing; pauses the last one started, which keeps its place (MAX_UTILIZATION)",
-        ),
-        "llamacpp": EngineKind(LlamaCppSettings, LlamaCpp, "reserves nothing; all fail when memory runs out"),
-    }
-)
-"""Every engine, by the name that command lines use."""
+_RULES: dict[str, BuildRule] = {
+    module.FACTS.key: rule
+    for module, rule in (
+        (vllm_facts, Vllm),
+        (sglang_facts, Sglang),
+        (tgi_facts, Tgi),
+        (tensorrt_llm_facts, TensorRtLlm),
+        (llamacpp_facts, LlamaCpp),
+    )
+}
+engine_name = canonical_name
 
 
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        "tensorrt-llm": "trtllm",
-        "tensorrt-llm-max-utilization": "trtllm-max-utilization",
-        "llama.cpp": "llamacpp",
-    }
-)
-"""Other names that people have for them."""
-
-
-def engine_name(name: str) -> str:
-    """Return the name that `ENGINES` has for an engine; raises ValueError if there is none."""
-    known = ALIASES.get(name, name)
-    if known not in ENGINES:
-        raise ValueError(f"there is no engine {name}; choose from {', '.join(ENGINES)}")
-    return known
+def build(name: str, settings: Any) -> AdmissionRule:
+    """Build the rule of an engine's variant. Raises ValueError for an unknown name."""
+    name = canonical_name(name)
+    return _RULES[facts_of(name).key](settings, **VARIANTS[name].options)
 
 
 def engine(name: str, **flags: Any) -> AdmissionRule:
     """Build an engine from its name and its own flags; raises ValueError for what it does not take."""
-    name = engine_name(name)
-    kind = ENGINES[name]
+    name = canonical_name(name)
+    variant = VARIANTS[name]
     for given in flags:
-        if given not in kind.flags:
-            known = ", ".join(flag.replace("_", "-") for flag in kind.flags)
+        if given not in variant.flags:
+            known = ", ".join(flag.replace("_", "-") for flag in variant.flags)
             raise ValueError(f"{name} has no {given.replace('_', '-')}; it has {known}")
-    return kind.build(kind.settings(**flags))
+    return build(name, variant.settings(**flags))
+
+
+@contextmanager
+def registered_rule(key: str, rule: BuildRule) -> Iterator[None]:
+    """Give an engine of `midstream.engines.registered` its rule for as long as the block lasts, as tests do."""
+    _RULES[key] = rule
+    try:
+        yield
+    finally:
+        del _RULES[key]

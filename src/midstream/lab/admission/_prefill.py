@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from midstream.engines.sglang import CLIP_MAX_NEW_TOKENS
 from midstream.lab.admission._sequence import Sequence
-
-CLIP_MAX_NEW_TOKENS = 4096
-"""`SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION`: the most that is reserved for one answer."""
 
 Verdict: TypeAlias = Literal["go on", "no memory", "enough"]
 """Whether another request may be tried. Without memory, none will be until the running batch shrinks."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from midstream.engines.llamacpp import LlamaCppSettings
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end
 from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
-from midstream.lab.admission.settings import LlamaCppSettings
 
 
 class LlamaCpp:

@@ -9,10 +9,10 @@ radix cache can be evicted at once and counts as free.
 
 from __future__ import annotations
 
-from midstream.lab.admission._prefill import CLIP_MAX_NEW_TOKENS, PrefillAdder
+from midstream.engines.sglang import CLIP_MAX_NEW_TOKENS, SglangSettings
+from midstream.lab.admission._prefill import PrefillAdder
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end, until_full
 from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
-from midstream.lab.admission.settings import SglangSettings
 
 INIT_RATIO = 0.7
 MIN_RATIO_FACTOR = 0.14

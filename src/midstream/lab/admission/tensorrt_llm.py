@@ -8,9 +8,9 @@ tokens, and prefixes that prompts share.
 
 from __future__ import annotations
 
+from midstream.engines.tensorrt_llm import TensorRtLlmSettings
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end, until_full
 from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
-from midstream.lab.admission.settings import TensorRtLlmSettings
 
 
 class TensorRtLlm:

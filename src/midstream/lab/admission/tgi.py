@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from midstream.engines.tgi import PASS_TOKENS, TgiSettings
 from midstream.lab.admission._sequence import Sequence, load_of
 from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
-from midstream.lab.admission.settings import TgiSettings
-
-PASS_TOKENS = 1024
-"""Answer tokens that one pass reserves, from 3.1.1 on (`DEFAULT_GENERATION_LENGTH`)."""
 
 
 class Tgi:

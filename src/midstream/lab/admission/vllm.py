@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from midstream.engines.vllm import VllmSettings
 from midstream.lab.admission._blocks import BlockPool
 from midstream.lab.admission._sequence import Sequence, cap_of, load_of, until_an_end, until_full
 from midstream.lab.admission._types import AdmissionRefusal, Ended, EngineLoad, PrefillChunk, Request, Step
-from midstream.lab.admission.settings import VllmSettings
 
 
 @dataclass(slots=True)

@@ -16,14 +16,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from midstream.lab.admission import ENGINES, engine, engine_name
+from midstream.engines import facts_of
+from midstream.engines.faults import Fault
+from midstream.lab.admission import ENGINES, build, engine, engine_name
 from midstream.lab.admission import Request as Ask
 from midstream.lab.drive import Drive
 from midstream.lab.emulation.chat import ChatWriter
 from midstream.lab.emulation.completions import CompletionWriter
-from midstream.lab.emulation.dialects import DIALECTS
 from midstream.lab.emulation.emulated_engine import EmulatedEngine
-from midstream.lab.emulation.faults import Fault
 from midstream.lab.emulation.meter import PageContent
 from midstream.lab.emulation.meters import meter_of
 from midstream.lab.emulation.request_body import BadRequestError, ParsedRequest, read_body
@@ -77,11 +77,10 @@ def emulator(emulated: Emulated) -> Starlette:
 
 class _EmulatorApplication:
     def __init__(self, emulated: Emulated) -> None:
-        kind = ENGINES[emulated.engine]
         self._it = emulated
-        self._dialect = DIALECTS[emulated.engine]
-        flags = kind.settings(**emulated.flags)
-        built = kind.build(flags)
+        self._dialect = facts_of(emulated.engine).dialect
+        flags = ENGINES[emulated.engine].settings(**emulated.flags)
+        built = build(emulated.engine, flags)
         self._context = self._dialect.context(flags) or built.load.capacity
         self._meter = meter_of(emulated.engine, emulated.model, flags, built)
         self._engine = EmulatedEngine(Drive(built, emulated.hardware), self._meter, emulated.speed)
@@ -177,10 +176,7 @@ class _EmulatorApplication:
             "created": 0,
             "owned_by": self._dialect.owner,
         }
-        if self._dialect.owner in ("vllm", "sglang"):
-            card |= {"root": self._it.model, "parent": None, "max_model_len": self._context}
-        if self._dialect.owner == "llamacpp":
-            card["meta"] = {"n_ctx_train": self._context}
+        card |= self._dialect.model_card(self._it.model, self._context)
         return JSONResponse({"object": "list", "data": [card]})
 
     def _page(self, page: Callable[[], PageContent]) -> Callable[[Request], Any]:
@@ -196,9 +192,9 @@ class _EmulatorApplication:
 
     async def _nothing_here(self, request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        if self._dialect.owner == "llamacpp":
+        if self._dialect.unknown_path == "error":
             return self._refuse(Fault(404, "File Not Found"))
-        if self._dialect.owner == "tgi":
+        if self._dialect.unknown_path == "empty":
             return PlainTextResponse("", status_code=status)
         detail = "Method Not Allowed" if status == 405 else "Not Found"
         return JSONResponse({"detail": detail}, status_code=status)

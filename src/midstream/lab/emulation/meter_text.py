@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from midstream.engines.tgi import PASS_TOKENS
 from midstream.lab.admission import AdmissionRefusal, EngineLoad, Reason
 from midstream.lab.drive import Turn
 from midstream.lab.emulation.meter import Meter, PageContent, RequestState
@@ -16,7 +17,6 @@ from midstream.lab.emulation.meter import Meter, PageContent, RequestState
 _PLAIN = "text/plain; version=0.0.4"
 _SECONDS = tuple(0.0001 * 1.5**n for n in range(35))
 _TOKENS = tuple(float(2**n) for n in range(17))
-_PASS = 1024
 _LLAMACPP_COUNTS = (
     "prompt_tokens_total",
     "prompt_seconds_total",
@@ -53,7 +53,7 @@ class _Histogram:
 class TgiMeter(Meter):
     """Counts what TGI's router counts."""
 
-    def __init__(self, pass_tokens: int | None = _PASS) -> None:
+    def __init__(self, pass_tokens: int | None = PASS_TOKENS) -> None:
         self._pass = pass_tokens
         self._counts: dict[str, int] = {"tgi_request_count": 0, "tgi_request_success": 0}
         self._failures: dict[str, int] = {}

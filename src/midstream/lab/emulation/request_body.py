@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from midstream.lab.emulation.dialects import Dialect
-from midstream.lab.emulation.faults import Fault
+from midstream.engines.dialect import Dialect
+from midstream.engines.faults import Fault
 from midstream.lab.emulation.words import OPENING_TOKENS, arguments
 from midstream.lab.recording import Operation
 
@@ -25,22 +25,6 @@ _LIMITS: Mapping[Operation, tuple[str, ...]] = {
     "text_completion": ("max_tokens",),
     "responses": ("max_output_tokens",),
 }
-_KNOWN = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        model messages prompt input stream stream_options max_tokens max_completion_tokens
-        max_output_tokens n tools tool_choice parallel_tool_calls temperature top_p top_k min_p seed
-        stop stop_token_ids ignore_eos min_tokens logprobs top_logprobs logit_bias frequency_penalty
-        presence_penalty repetition_penalty length_penalty response_format user best_of echo suffix
-        store metadata instructions reasoning reasoning_effort include text truncation background
-        previous_response_id service_tier use_beam_search early_stopping skip_special_tokens
-        add_generation_prompt chat_template chat_template_kwargs lora_request detokenize
-        include_stop_str_in_output prompt_ignore_length media_io_kwargs documents
-        """,
-    )
-)
-"""What TensorRT-LLM's requests may hold; it refuses whatever else."""
 
 
 class BadRequestError(Exception):
@@ -87,9 +71,9 @@ def read_body(body: object, operation: Operation, dialect: Dialect) -> ParsedReq
     """Return what was asked. Raises BadRequestError for what the engine would refuse by the body alone."""
     if not isinstance(body, Mapping):
         raise BadRequestError("The request body must be a JSON object.")
-    if dialect.strict:
+    if dialect.known_fields:
         for name in body:
-            if name not in _KNOWN and name != FIELD:
+            if name not in dialect.known_fields and name != FIELD:
                 raise BadRequestError(f"Extra inputs are not permitted: {name}", str(name))
     model = body.get("model")
     if model is not None and not isinstance(model, str):

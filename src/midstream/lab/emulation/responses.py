@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from midstream.engines.dialect import Dialect
 from midstream.lab.admission import Reason
-from midstream.lab.emulation.dialects import Dialect
 from midstream.lab.emulation.mailbox import TokensEmitted
 from midstream.lab.emulation.request_body import ParsedRequest
 from midstream.lab.emulation.words import words

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from midstream.engines.dialect import Dialect
+from midstream.engines.faults import Fault
 from midstream.lab.admission import AdmissionRefusal, Reason, Request
-from midstream.lab.emulation.dialects import Dialect
 from midstream.lab.emulation.emulated_engine import EmulatedEngine
-from midstream.lab.emulation.faults import Fault
 from midstream.lab.emulation.mailbox import (
     AnswerMailbox,
     EngineFailed,
@@ -27,9 +27,6 @@ from midstream.lab.emulation.writing import AnswerWriter
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
-
-_BROKEN = "EngineCore encountered an issue."
-_OVERFLOW = "Context size has been exceeded."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,7 @@ class AnswerExchange:
 
     def failure(self) -> Fault:
         """Say in the engine's own words why it gave up."""
-        # What ends llama.cpp's answers in the middle is its memory, and nothing else.
-        return Fault(500, _OVERFLOW if self.dialect.owner == "llamacpp" else _BROKEN)
+        return Fault(500, self.dialect.failure)
 
     def _limit_at_fault(self) -> int | None:
         return None if self.asked.prompt_tokens >= self.context else self.asked.limit

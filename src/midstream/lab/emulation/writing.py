@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from midstream.engines.dialect import Dialect
 from midstream.lab.admission import Reason
-from midstream.lab.emulation.dialects import Dialect
 from midstream.lab.emulation.mailbox import TokensEmitted
 
 DONE = b"data: [DONE]\n\n"

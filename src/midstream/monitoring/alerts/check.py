@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from midstream.engines import ENGINES
 from midstream.monitoring.alerts._build import build, flattened, query_of
 from midstream.monitoring.alerts._tuning import Tuning
-from midstream.monitoring.alerts.engines import ENGINES, Engine
 from midstream.monitoring.alerts.query import OVERFLOW, Naming, Query, Selected
 
 Ask: TypeAlias = Callable[[str], int]
@@ -85,7 +85,7 @@ class _Asker:
                 )
             return f"{name} is there, but nothing matches {text.removeprefix(name)}"
         if metric is None:
-            return self._of_engine(name)
+            return self._of_engine(selected)
         if selected.part and self._named(name.removesuffix(selected.part)):
             return (
                 f"{name.removesuffix(selected.part)} is stored as a native histogram; these rules need "
@@ -98,17 +98,16 @@ class _Asker:
         when = "the first stream ends" if metric.kind == "histogram" else "the first stream opens"
         return f"no series {name}: it appears when {when}; is an application with midstream scraped?"
 
-    def _of_engine(self, name: str) -> str | None:
-        engine = next(engine for engine in ENGINES if name in _names(engine))
-        if not any(self._named(one) for one in _names(engine)):
-            return f"no metrics of {engine.title}: scrape its /metrics if you run it"
-        if engine.kind == "late counter" and name == engine.evictions:
+    def _of_engine(self, selected: Selected) -> str | None:
+        facts, name = ENGINES[selected.engine], selected.name
+        series = facts.series
+        if series is None or not any(
+            self._named(one) for own in series.names for one in facts.spellings(own)
+        ):
+            return f"no metrics of {facts.title}: scrape its /metrics if you run it"
+        if series.kind == "late counter" and name == series.preemptions:
             return None
-        return f"no series {name}, though others of {engine.title} are there: its version names it otherwise"
+        return f"no series {name}, though others of {facts.title} are there: its version names it otherwise"
 
     def _named(self, name: str) -> bool:
         return self._there(f'{{__name__="{name}"}}')
-
-
-def _names(engine: Engine) -> Iterable[str]:
-    return engine.evictions, engine.usage, engine.waiting, engine.running

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from midstream.engines import EngineFacts
 from midstream.telemetry.instruments import (
     ACTIVE,
     ADDRESS,
@@ -67,6 +68,8 @@ class Selected:
     name: str
     metric: Metric | None = None
     part: str = ""
+    engine: str = ""
+    """The key of the engine whose series it is; empty: ours."""
 
 
 class Query:
@@ -96,9 +99,16 @@ class Query:
         selected = Selected(self.naming.metric(metric) + part, metric, part)
         return self._select(selected, self._selector, matchers)
 
-    def server(self, name: str, matchers: str = "") -> str:
-        """Select a series of an engine, which nobody translates."""
-        return self._select(Selected(name), self._server_selector, matchers)
+    def engine(self, facts: EngineFacts, name: str, matchers: str = "") -> str:
+        """Select a series of an engine, under every name that frameworks export it by."""
+        names = facts.spellings(name)
+        if len(names) == 1:
+            return self._select(Selected(name, engine=facts.key), self._server_selector, matchers)
+        any_name = f'__name__=~"{"|".join(names)}"'
+        inside = ", ".join(matcher for matcher in (any_name, self._server_selector, matchers) if matcher)
+        text = f"{{{inside}}}"
+        self.selected[text] = Selected(name, engine=facts.key)
+        return text
 
     def match(self, attribute: str, value: str, operator: str = "=") -> str:
         """Write a matcher for an attribute."""

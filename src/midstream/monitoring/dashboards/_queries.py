@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from midstream.engines import ENGINES
 from midstream.monitoring.alerts.query import Naming, Query, le, quoted
 from midstream.monitoring.dashboards._model import Variable
 from midstream.telemetry.instruments import ADDRESS, ENDED, MODEL, Metric
@@ -53,9 +54,13 @@ class Panels:
         )
         if not engine:
             return ours
-        running = (
-            '{__name__=~"vllm:num_requests_running|sglang:num_running_reqs|trtllm_num_requests_running"}'
-        )
+        names = [
+            name
+            for facts in ENGINES.values()
+            if facts.series is not None
+            for name in facts.spellings(facts.series.running)
+        ]
+        running = f'{{__name__=~"{"|".join(names)}"}}'
         chosen = running.replace("}", ', job=~"$engine_job"}')
         return (
             *ours,

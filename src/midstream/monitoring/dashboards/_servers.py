@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from midstream.engines import ENGINES, EngineFacts, EngineSeries
 from midstream.monitoring.alerts import Naming
-from midstream.monitoring.alerts.engines import ENGINES, Engine
 from midstream.monitoring.dashboards._model import Dashboard, Panel, Row, Target
 from midstream.monitoring.dashboards._queries import INTERVAL, Panels
 from midstream.telemetry.instruments import (
@@ -24,13 +24,17 @@ from midstream.telemetry.instruments import (
 
 
 def engine(naming: Naming) -> Dashboard:
-    """Whether the engine threw requests out when answers froze."""
+    """Whether the engine preempted requests when answers froze."""
     p = Panels(naming)
+    observed = [(facts, facts.series) for facts in ENGINES.values() if facts.series is not None]
 
     def every(what: str) -> tuple[Target, ...]:
         return tuple(
-            Target(f"sum by (job) ({p.engine.server(getattr(one, what))})", f"{one.title} {{{{job}}}}")
-            for one in ENGINES
+            Target(
+                f"sum by (job) ({p.engine.engine(facts, getattr(series, what))})",
+                f"{facts.title} {{{{job}}}}",
+            )
+            for facts, series in observed
         )
 
     return Dashboard(
@@ -44,17 +48,17 @@ def engine(naming: Naming) -> Dashboard:
                       (Target(p.quantile(0.99, MAX_GAP), "p99"),), width=12),
                 Panel("Freezes of our streams per minute", "stream_freezes_total.", "none",
                       (Target(f"60 * {p.rate(FREEZES)}", "freezes"),), width=12),
-                Panel("Evictions by the engine per minute", "vLLM preemptions, SGLang retractions (absent until the first), "
-                      "TensorRT-LLM requests paused now.", "none", tuple(_evictions(p, one) for one in ENGINES), width=12),
-                Panel("KV cache in use", "At the top: evictions are near. Low while requests wait: the cap is too low.",
+                Panel("Preemptions by the engine per minute", f"{', '.join(series.panel for _, series in observed)}.", "none",
+                      tuple(_preemptions(p, facts, series) for facts, series in observed), width=12),
+                Panel("KV cache in use", "At the top: preemptions are near. Low while requests wait: the cap is too low.",
                       "percentunit",
-                      tuple(Target(f"max by (job) ({p.engine.server(one.usage)})", f"{one.title} {{{{job}}}}")
-                            for one in ENGINES), width=12, maximum=1.0),
+                      tuple(Target(f"max by (job) ({p.engine.engine(facts, series.usage)})", f"{facts.title} {{{{job}}}}")
+                            for facts, series in observed), width=12, maximum=1.0),
             )),
             Row("Load", (
                 Panel("Requests waiting", "The engine's queue: this is time to first content.", "none", every("waiting"),
                       width=12),
-                Panel("Requests running", "Admitted by the engine, evicted ones not.", "none", every("running"), width=12),
+                Panel("Requests running", "Admitted by the engine, preempted ones not.", "none", every("running"), width=12),
                 Panel("First chunk, p95", "gen_ai_client_operation_time_to_first_chunk_seconds: headers and role, before "
                       "any content.", "s", (Target(p.quantile(0.95, FIRST_CHUNK), "p95"),), width=12),
                 Panel("Output tokens per second", "They must hold when a lower cap takes freezes away.", "none",
@@ -64,14 +68,14 @@ def engine(naming: Naming) -> Dashboard:
     )  # fmt: skip
 
 
-def _evictions(p: Panels, one: Engine) -> Target:
-    series = p.engine.server(one.evictions)
+def _preemptions(p: Panels, facts: EngineFacts, names: EngineSeries) -> Target:
+    series = p.engine.engine(facts, names.preemptions)
     expr = (
         f"sum by (job) ({series})"
-        if one.kind == "gauge"
+        if names.kind == "gauge"
         else f"60 * sum by (job) (rate({series}[{INTERVAL}]))"
     )
-    return Target(expr, f"{one.title} {{{{job}}}}")
+    return Target(expr, f"{facts.title} {{{{job}}}}")
 
 
 def capacity(naming: Naming) -> Dashboard:

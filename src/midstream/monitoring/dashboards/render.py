@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from midstream.engines import ENGINES
 from midstream.monitoring.dashboards._model import Dashboard, Panel, Row, Target, Variable
 
 SCHEMA_VERSION = 39
@@ -54,12 +55,14 @@ def grafana(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def _alerts() -> dict[str, Any]:
+    observed = [facts.key for facts in ENGINES.values() if facts.series is not None]
+    families = ["Stream.*", *(f"{key.capitalize()}.*" for key in observed)]
     return {
         "name": "Alerts",
         "datasource": DATASOURCE,
         "enable": True,
         "iconColor": "red",
-        "expr": 'ALERTS{alertname=~"Stream.*|Vllm.*|Sglang.*|Trtllm.*", alertstate="firing"}',
+        "expr": f'ALERTS{{alertname=~"{"|".join(families)}", alertstate="firing"}}',
         "titleFormat": "{{alertname}}",
         "textFormat": "{{severity}} {{gen_ai_request_model}} {{server_address}}",
         "step": "30s",

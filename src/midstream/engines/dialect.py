@@ -1,14 +1,12 @@
-"""How each engine speaks OpenAI's protocol, as a table of what differs. Each row names the version it follows."""
+"""How an engine speaks OpenAI's protocol: a table of what differs between engines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
-from midstream.lab.emulation import faults
-from midstream.lab.emulation.faults import Faults
+from midstream.engines.faults import Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,8 @@ class Dialect:
     """Whether n > 1 is honoured."""
     text_limit: int | None = None
     """max_tokens of completions that send none."""
-    strict: bool = False
-    """Whether fields that it does not know are refused."""
+    known_fields: frozenset[str] = frozenset()
+    """The fields that a request may have, where others are refused; empty: others are ignored."""
     streamed_refusals: frozenset[int] = frozenset()
     """Refusals of these statuses come in the stream, under HTTP 200."""
     on_failure: Literal["event", "event and done", "break"] = "event and done"
@@ -78,116 +76,13 @@ class Dialect:
     """A comment that is sent when nothing else was for so long; None is never."""
     responses: bool = True
     """Whether there is /v1/responses."""
+    model_card: Callable[[str, int], Mapping[str, Any]] = lambda _model, _context: {}
+    """What the list of models holds beside OpenAI's fields, from the model's name and its context in tokens."""
+    unknown_path: Literal["detail", "empty", "error"] = "detail"
+    """How a path that does not exist is answered: FastAPI's `detail`, nothing, or an error with status 404."""
+    failure: str = "EngineCore encountered an issue."
+    """The message when the engine gives up a request."""
 
 
-_UVICORN = {"server": "uvicorn", "content-type": "text/event-stream; charset=utf-8"}
-
-_VLLM = Dialect(
-    version="0.33.0",
-    owner="vllm",
-    faults=faults.VLLM,
-    context=lambda flags: flags.max_model_len,
-    headers=_UVICORN,
-    model="checked",
-    continuous="with include_usage",
-    choice={"logprobs": None, "token_ids": None},
-    text_choice={"logprobs": None, "stop_reason": None, "prompt_token_ids": None, "token_ids": None},
-    last_choice={"stop_reason": None},
-    merges=True,
-    text_limit=16,
-    keep_alive=b": keep-alive\n\n",
-)
-
-_SGLANG = Dialect(
-    version="0.5.23",
-    owner="sglang",
-    faults=faults.SGLANG,
-    context=lambda flags: flags.context_length,
-    headers_at="first token",
-    headers=_UVICORN,
-    model="echoed",
-    finish_alone=True,
-    finish_last=True,
-    continuous="alone",
-    usage={"prompt_tokens_details": None, "reasoning_tokens": 0},
-    choice={"logprobs": None, "matched_stop": None},
-    text_choice={"logprobs": None, "matched_stop": None},
-    chat_id="",
-    text_id="",
-    delta={"reasoning_content": None, "tool_calls": None},
-    merges=True,
-    text_limit=16,
-    streamed_refusals=frozenset({503}),
-)
-
-_TGI = Dialect(
-    version="3.3.7",
-    owner="tgi",
-    faults=faults.TGI,
-    context=lambda flags: flags.max_total_tokens,
-    headers={"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"},
-    role="every",
-    text_reasons={"stop": "eos_token"},
-    no_reason="",
-    text_usage="last chunk",
-    chunk={"system_fingerprint": "3.3.7-native"},
-    choice={"logprobs": None},
-    text_choice={"logprobs": None},
-    ids=False,
-    tool_reason="stop",
-    choices=False,
-    streamed_refusals=frozenset({400, 422, 429}),
-    keep_alive=b":\n\n",
-    keep_alive_s=15.0,
-    responses=False,
-)
-
-_TRTLLM = Dialect(
-    version="1.2",
-    owner="tensorrt_llm",
-    faults=faults.TRTLLM,
-    context=lambda flags: flags.max_seq_len,
-    headers=_UVICORN,
-    continuous="with include_usage",
-    usage_by_default=True,
-    usage={"prompt_tokens_details": {"cached_tokens": 0}},
-    choice={"logprobs": None},
-    text_choice={"logprobs": None},
-    last_choice={"stop_reason": None, "avg_decoded_tokens_per_iter": 1.0},
-    delta={"reasoning_content": ""},
-    tool_call="whole",
-    strict=True,
-    on_failure="break",
-)
-
-_LLAMACPP = Dialect(
-    version="b0-unknown",
-    owner="llamacpp",
-    faults=faults.LLAMACPP,
-    context=lambda flags: None,
-    headers_at="started",
-    headers={"server": "llama.cpp", "content-type": "text/event-stream", "x-accel-buffering": "no"},
-    role_content=None,
-    finish_alone=True,
-    text_usage="last chunk if asked",
-    usage={"prompt_tokens_details": {"cached_tokens": 0}},
-    chunk={"system_fingerprint": "b0-unknown"},
-    text_choice={"logprobs": None},
-    text_id="chatcmpl-",
-    on_failure="event",
-    keep_alive=b":\n\n",
-    keep_alive_s=30.0,
-)
-
-DIALECTS: Mapping[str, Dialect] = MappingProxyType(
-    {
-        "vllm": _VLLM,
-        "sglang": _SGLANG,
-        "tgi": _TGI,
-        "tgi-2.4": _TGI,
-        "trtllm": _TRTLLM,
-        "trtllm-max-utilization": _TRTLLM,
-        "llamacpp": _LLAMACPP,
-    }
-)
-"""The dialect of every engine, by the names of `midstream.lab.admission.ENGINES`."""
+UVICORN_HEADERS: Mapping[str, str] = {"server": "uvicorn", "content-type": "text/event-stream; charset=utf-8"}
+"""Of engines whose server is uvicorn."""

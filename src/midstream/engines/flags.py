@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -46,3 +47,9 @@ def version_of(text: str) -> Version:
     if matched is None:
         raise ValueError(f"{text!r} is no version; write it as in 0.31.0")
     return tuple(int(part) for part in matched[1].split("."))
+
+
+Advice: TypeAlias = "tuple[list[Flag], list[str]]"
+"""Flags, and what to beware of."""
+AdviseFlags: TypeAlias = Callable[[Situation, "Version | None"], Advice]
+"""From what is known, and the version if that is known, to advice."""
