@@ -316,7 +316,7 @@ def environment(peer: Peer) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
-    install = [python, "-m", "pip", "install", "--quiet", "--editable", ".", "openai", peer.requirement]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--editable", ".", "openai", peer.requirement]
     subprocess.run(install, cwd=HOME.parent, check=True)
     return python
 
