@@ -76,7 +76,7 @@ def sdk(session: nox.Session, openai: str) -> None:
     ],
 )
 def frameworks(session: nox.Session, group: str, tests: tuple[str, ...]) -> None:
-    """Run tests/frameworks with the real packages, in environments of their own: not all agree on a major of the SDK."""
+    """Run tests/frameworks with the real packages, in several environments: not all agree on a major of the SDK."""
     options = ["--prerelease", "if-necessary-or-explicit"] if group == "neighbours" else []
     _install(session, *options, "--group", group)
     files = session.posargs or [f"tests/frameworks/test_{name}.py" for name in tests]
