@@ -49,8 +49,9 @@ def read_chat(chunk: Any) -> Reading:
         (choice,) = chunk.choices
         if choice.finish_reason is None and chunk.usage is None and choice.index == 0:
             delta = choice.delta
-            if delta.content:
-                return TEXT
+            content = delta.content
+            if content:
+                return TEXT if content.__class__ is str else _read_choices(chunk)
             extra = delta.__pydantic_extra__
             if extra and not delta.tool_calls and not delta.refusal:
                 thought = extra.get("reasoning_content") or extra.get("reasoning")

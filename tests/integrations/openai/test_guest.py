@@ -403,6 +403,56 @@ def test_usage_that_we_asked_for_is_hidden(kind: str) -> None:
 
 @KINDS
 @pytest.mark.parametrize(
+    "asks",
+    [
+        {"extra_body": {"usage": {"include": True}}},
+        {"extra_body": {"usage": {"include": False}}},
+        {"extra_body": {"include_usage": True}},
+        {"extra_body": {"provider": {"return_usage": True}}},
+        {"extra_body": {"stream_options": {"includeUsage": True}}},
+        {"extra_body": {"stream_options": None}},
+        {"stream_options": {"include_usage": True}},
+        {"extra_query": {"include_usage": "true"}},
+        {"extra_headers": {"X-Include-Usage": "1"}},
+    ],
+    ids=repr,
+)
+def test_usage_chunk_that_the_caller_asked_for_in_any_way_is_not_hidden(
+    kind: str, asks: dict[str, Any]
+) -> None:
+    """Then nothing is added to the request either."""
+    sent, came = [], []
+    for include in (False, True):
+        script = [*ANSWER[:4], (5.0, usage(7, 2, cost=0.0001)), (5.0, DONE)]
+        client = a_client(kind, script, ManualClock(), include_usage=include)
+
+        async def read(client: Any = client) -> None:
+            stream = await client.create(**asks)
+            sent.append(stream.raw.response.request.content)
+            came.append([chunk.usage is not None async for chunk in stream])
+
+        asyncio.run(read())
+
+    assert sent[0] == sent[1]
+    assert came == [[False] * 4 + [True]] * 2
+
+
+@KINDS
+def test_server_that_always_sends_usage_is_not_asked_for_it(kind: str) -> None:
+    """OpenRouter's callers rely on its last chunk."""
+    client = a_client(kind, [*ANSWER[:4], (5, usage(7, 2)), (5, DONE)], ManualClock(), include_usage=True)
+    client.sdk.base_url = "https://openrouter.ai/api/v1"
+
+    async def read() -> int:
+        stream = await client.create()
+        assert b"stream_options" not in stream.raw.response.request.content
+        return len([chunk async for chunk in stream])
+
+    assert asyncio.run(read()) == 5
+
+
+@KINDS
+@pytest.mark.parametrize(
     ("asked", "sent", "extra"),
     [
         (None, {"include_usage": True}, 0),

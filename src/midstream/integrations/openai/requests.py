@@ -114,6 +114,8 @@ def with_usage(options: Any, request: StreamRequest) -> Any | None:
     if request.operation not in {"chat", "text_completion"} or not isinstance(options.json_data, dict):
         return None
     asked = request.body.get("stream_options")
+    if "stream_options" in (getattr(options, "extra_json", None) or {}):
+        return None  # the SDK puts it over everything else
     if asked is not None and not isinstance(asked, dict):
         return None
     if _asks_for_usage(request.body, asked or {}, options) or _always_sends_usage(request):
