@@ -37,11 +37,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import midstream
 from benchmarks.soak_server import BEHAVIOURS, MOST, server
-from midstream._support.journals import WRITERS
+from midstream._support.lifecycle import MOVES, Stage, parts
 from midstream.journal import flush, read
 from midstream.lab.apart import serve_apart
 from midstream.runtime.monitor import PROCESS
-from midstream.runtime.watcher import EXITS
 from midstream.stream.model import StreamRecord
 
 FREEZE_AFTER_S = 1.0
@@ -365,8 +364,8 @@ def verdicts(soak: Soak, rests: list[Rest], rows: int) -> list[tuple[str, bool]]
             last.descriptors <= first.descriptors,
         ),
         (
-            f"{last.callbacks - first.callbacks:+d} callbacks; {EXITS} may be places that the exit function left",
-            last.callbacks <= first.callbacks + EXITS,
+            f"{last.callbacks - first.callbacks:+d} callbacks; {MOVES} may be places that the exit function left",
+            last.callbacks <= first.callbacks + MOVES,
         ),
         (f"{last.open} streams still open", last.open == 0),
     ]
@@ -397,7 +396,7 @@ def main(argv: list[str] | None = None) -> int:
         found = [] if given.bare else verdicts(soak, rests, len(read(journal).records))
         soak.close()
     outcomes = ", ".join(f"{number} {outcome}" for outcome, number in sorted(soak.traffic.outcomes.items()))
-    print(f"\n{outcomes}; {soak.traffic.freezes} freezes told; {len(WRITERS)} journal writers")
+    print(f"\n{outcomes}; {soak.traffic.freezes} freezes told; {len(parts(Stage.JOURNALS))} journal writers")
     print(f"{soak.traffic.sdks_own} times Python said that a dropped stream of the SDK was closed twice")
     for what, surprise in soak.traffic.surprises.most_common(5):
         print(f"{surprise} x {what}")

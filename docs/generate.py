@@ -19,7 +19,7 @@ else:
 
 from midstream.cli import COMMANDS
 from midstream.runtime import settings as variables
-from midstream.stream.model import Settings
+from midstream.runtime.settings import Settings
 from midstream.telemetry.instruments import COMMON, METRICS, prometheus_label, prometheus_name
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -45,7 +45,7 @@ class MidstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc,unused-ignor
         try:
             instrument(**{name: kwargs[name] for name in _KEYWORDS if name in kwargs})
         except Exception as exc:  # noqa: BLE001 - see above
-            log.error("midstream: openai clients are not monitored: %s", exc)  # noqa: TRY400 - one line says it
+            log.error("openai clients are not monitored: %s", exc)  # noqa: TRY400 - one line says it
 
     def _uninstrument(self, **_kwargs: Any) -> None:
         uninstrument()

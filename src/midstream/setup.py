@@ -17,6 +17,7 @@ from opentelemetry.metrics import get_meter_provider, set_meter_provider
 from midstream._support.http_hosts import is_loopback
 from midstream._support.idle import off_idle, on_idle
 from midstream._support.internal_errors import Guard, safe_log
+from midstream._support.lifecycle import run_exit_before_others
 from midstream._support.sanitize import valid_text
 from midstream.runtime.monitor import PROCESS
 from midstream.telemetry.exporters.configuration import (
@@ -92,8 +93,7 @@ def setup(
         handle.shutdown()
         raise taken
     # Exit functions run last come first, and streams that are still open must end before the last sending.
-    atexit.unregister(PROCESS.exit)
-    atexit.register(PROCESS.exit)
+    run_exit_before_others(always=True)
     _active = handle
     return handle
 
@@ -276,7 +276,7 @@ def _endpoint(configuration: ExportConfiguration, resource: Resource) -> Prometh
     if not is_loopback(host):
         safe_log(
             logging.WARNING,
-            "midstream: whoever can reach this machine on %s can read the metrics at %s",
+            "whoever can reach this machine on %s can read the metrics at %s",
             host,
             endpoint.url,
         )

@@ -23,7 +23,8 @@ from typing import Any, TypeAlias
 from midstream._support import internal_errors
 from midstream.integrations.attach import attach
 from midstream.runtime.monitor import PROCESS, Monitor, Process
-from midstream.stream.model import Freeze, OpenStream, Settings, StreamRecord
+from midstream.runtime.settings import Settings
+from midstream.stream.model import Freeze, OpenStream, StreamRecord
 
 internal_errors.RAISE = True
 

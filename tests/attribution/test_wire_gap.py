@@ -14,8 +14,9 @@ from midstream.attribution.rule import Attribution
 from midstream.attribution.tcp_info import Sample, WireClock
 from midstream.attribution.wire_gap import SHARP_S, SMALL, Silence
 from midstream.stream.chunks import NOTHING, TEXT
+from midstream.stream.freezes import Signal
 from midstream.stream.model import Call
-from midstream.stream.session import Session, Signal
+from midstream.stream.session import Session
 from midstream.testing import ManualClock
 
 WORD = 160
@@ -212,10 +213,10 @@ class SteadyLoop(Heartbeat):
     def __init__(self) -> None:
         pass
 
-    def blocked_at(self, now: float) -> bool:
-        return False
+    def busy_at(self, now: float) -> float | None:
+        return None
 
-    def blocked_since(self, now: float) -> float | None:
+    def busy_since(self, now: float) -> float | None:
         return None
 
 

@@ -17,8 +17,7 @@ from openai import OpenAI
 from midstream import StreamRecord, monitor
 from midstream.cli import main
 from midstream.journal import flush, read_records
-from midstream.runtime.settings import settings_from
-from midstream.stream.model import Settings
+from midstream.runtime.settings import Settings, settings_from
 from midstream.testing import DONE, ManualClock, collect, finish, role, scripted, text, usage
 from support.harness import ASK
 

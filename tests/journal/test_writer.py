@@ -194,9 +194,7 @@ def test_full_queue_drops_and_counts(hand: ByHand, path: Path, caplog: pytest.Lo
     hand.write(*range(LONGEST_QUEUE + 3))
     assert hand.journal.dropped == 3
     assert repr(hand.journal) == f"<Journal {path} waiting={LONGEST_QUEUE} dropped=3>"
-    assert said(caplog) == [
-        f"midstream: the journal {path} is behind; records are dropped, and their number is kept"
-    ]
+    assert said(caplog) == [f"the journal {path} is behind; records are dropped, and their number is kept"]
 
     assert hand.journal.flush()
     contents = read(path)
@@ -222,8 +220,8 @@ def test_missing_directory_is_said_once_and_tried_again(
 
     assert chunks_in(path) == [1, 2]
     assert said(caplog) == [
-        f"midstream: the journal {path} cannot be made: its directory does not exist; {AND_SO_ON}",
-        f"midstream: the journal {path} is written again",
+        f"the journal {path} cannot be made: its directory does not exist; {AND_SO_ON}",
+        f"the journal {path} is written again",
     ]
     assert hand.journal.close()
 
@@ -272,9 +270,7 @@ def test_lock_that_stays_is_said_once(hand: ByHand, path: Path, caplog: pytest.L
     assert hand.journal.flush()
 
     assert chunks_in(path) == [1, 2]
-    assert said(caplog) == [
-        f"midstream: the journal {path} cannot be written: database is locked; {AND_SO_ON}"
-    ]
+    assert said(caplog) == [f"the journal {path} cannot be written: database is locked; {AND_SO_ON}"]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +300,7 @@ def test_file_that_is_not_ours_is_never_written_to(
 
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    assert said(caplog) == [f"midstream: the journal {path} {sentence}; {AND_SO_ON}"]
+    assert said(caplog) == [f"the journal {path} {sentence}; {AND_SO_ON}"]
 
 
 def test_journal_that_becomes_newer_under_our_hands_is_left_alone(hand: ByHand, path: Path) -> None:
@@ -351,7 +347,7 @@ def test_record_that_cannot_be_written_spoils_no_other(
 ) -> None:
     """It is a fault of ours, it is said once, and it counts as dropped."""
     monkeypatch.setattr(internal_errors, "RAISE", False)
-    monkeypatch.setattr(internal_errors, "_said", set())
+    monkeypatch.setattr(internal_errors, "_internal_errors", internal_errors.OnceLog())
     hand.write(1)
     hand.journal.write(a_record(chunks="many"))
     hand.journal.write(a_record(frozen_s=float("nan")))
@@ -361,7 +357,7 @@ def test_record_that_cannot_be_written_spoils_no_other(
     assert chunks_in(path) == [1, 2]
     assert (hand.journal.dropped, read(path).dropped) == (2, 2)
     assert said(caplog) == [
-        "midstream: the journal failed with TypeError; a record is missing from it; your stream is unaffected"
+        "the journal failed with TypeError; a record is missing from it; your stream is unaffected"
     ]
 
 

@@ -62,7 +62,7 @@ def fetch(url: str) -> str:
 def lost(target: str, reason: str) -> str:
     """Give the line that is logged when metrics begin not to arrive."""
     return (
-        f"midstream: metrics do not reach {target} ({reason}); streams are unaffected, "
+        f"metrics do not reach {target} ({reason}); streams are unaffected, "
         "and until it works again no more is said"
     )
 
@@ -435,9 +435,9 @@ def test_an_outage_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixtu
     assert (collector.answers, collector.closed) == ([], 1)
     assert [record.getMessage() for record in caplog.records] == [
         lost("collector:4317", "no reason given"),
-        "midstream: metrics reach collector:4317 again",
+        "metrics reach collector:4317 again",
         lost("collector:4317", "no reason given"),
-        "midstream: metrics reach collector:4317 again",
+        "metrics reach collector:4317 again",
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import midstream
 from midstream import instrumentor, journal, testing
-from midstream.stream.model import Settings
+from midstream.runtime.settings import Settings
 
 HERE = Path(__file__).parent
 TREE = ast.parse((HERE / "typed_usage.py").read_text())

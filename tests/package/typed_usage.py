@@ -222,7 +222,9 @@ MidstreamInstrumentor().uninstrument()
 # What is open now, where metrics go, and what was.
 assert_type(streams(), tuple[OpenStream, ...])
 for one in streams():
-    assert_type((one.open_gap_s, one.frozen, one.state), tuple[float, bool, Literal["waiting", "holding"]])
+    assert_type(
+        (one.open_gap_s, one.frozen, one.state), tuple[float, bool, Literal["waiting", "holding", "frozen"]]
+    )
     assert_type(
         (one.age_s, one.since_chunk_s, one.since_content_s), tuple[float | None, float | None, float | None]
     )

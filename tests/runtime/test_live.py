@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import operator
 import os
 import subprocess
 import sys
@@ -67,9 +68,16 @@ def test_freeze_is_told_while_it_lasts(
     ((moment, frozen),) = told
     assert sent[1] + 0.25 < moment < sent[2]
     assert frozen
-    assert [record.getMessage()[:53] for record in caplog.records] == [
-        "midstream: stream froze: nothing from m at 127.0.0.1:"
-    ]
+    froze, resumed = caplog.records
+    server_name = server.base_url.removeprefix("http://").partition("/")[0]
+    assert froze.getMessage() == (
+        f"stream froze: no output from m at {server_name} for {seen.freezes[0].gap_s:.1f} s, in text"
+    )
+    assert resumed.getMessage() == (
+        f"stream resumed: output from m at {server_name} after {seen.thaws[0].gap_s:.1f} s, in text"
+    )
+    event, gap_s = operator.attrgetter("midstream_event", "gap_s")(resumed)
+    assert (event, gap_s) == ("thaw", seen.thaws[0].gap_s)
     assert seen.freezes[0].gap_s == pytest.approx(0.3, abs=0.25)
     assert seen.thaws[0].gap_s == pytest.approx(1.2, abs=0.15)
     assert (seen.record.freezes, seen.record.outcome) == (1, "completed")
@@ -394,8 +402,8 @@ def test_failure_of_ours_is_logged_once_and_stays_ours(
         assert len(list(client.chat.completions.create(**ASK, stream=True))) == 4
 
     assert [r.getMessage() for r in caplog.records] == [
-        "midstream: the request failed with TypeError; your stream is unaffected",
-        "midstream: the stream failed with TypeError; your stream is unaffected",
+        "the request failed with TypeError; your stream is unaffected",
+        "the stream failed with TypeError; your stream is unaffected",
     ]
     client.close()
 

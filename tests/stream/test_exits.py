@@ -136,7 +136,7 @@ async def left_open_at_exit(client: Client, clock: ManualClock) -> None:
     stream = await stream_of(client)
     await take(stream, 3)
     clock.advance(500)
-    client.seen.process.exit()
+    client.seen.process.at_exit(1.0)
     del stream
 
 

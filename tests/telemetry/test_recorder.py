@@ -20,7 +20,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from midstream._support import internal_errors
-from midstream.stream.model import Outcome, Settings
+from midstream.runtime.settings import Settings
+from midstream.stream.model import Outcome
 from midstream.telemetry.instruments import (
     BUFFERED,
     ENDED,
@@ -562,7 +563,7 @@ class Broken(AnyMeterProvider):
 def in_production(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let our own failures be logged, as they are outside of tests."""
     monkeypatch.setattr(internal_errors, "RAISE", False)
-    monkeypatch.setattr(internal_errors, "_said", set())
+    monkeypatch.setattr(internal_errors, "_internal_errors", internal_errors.OnceLog())
 
 
 def use_everything(recorder: Recorder, context: Context | None = None) -> None:
@@ -589,9 +590,9 @@ def test_a_provider_that_keeps_failing_is_reported_once_and_left_alone(
     use_everything(recorder)
 
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: the metrics failed with RuntimeError; your stream is unaffected",
+        "the metrics failed with RuntimeError; your stream is unaffected",
         (
-            "midstream: the metrics failed 5 times in a row, the last time with RuntimeError; that part is "
+            "the metrics failed 5 times in a row, the last time with RuntimeError; that part is "
             "switched off and tried again after 60 s, your streams are unaffected"
         ),
     ]
@@ -619,7 +620,7 @@ def test_a_list_of_streams_that_fails_costs_the_gauges_only(caplog: pytest.LogCa
     assert desk.values("stream.active") == [(LABELS, 0)]
     assert desk.values("stream.freezes") == [(LABELS, 1)]
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: the gauges failed with RuntimeError; your stream is unaffected"
+        "the gauges failed with RuntimeError; your stream is unaffected"
     ]
 
 
@@ -637,7 +638,7 @@ def test_a_span_that_fails_costs_the_span_only(caplog: pytest.LogCaptureFixture)
     assert desk.values("stream.freezes") == [(LABELS, 1)]
     assert len(desk.points("stream.max_gap")) == 1
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("midstream: the span attributes failed with RuntimeError; ")
+    assert line.startswith("the span attributes failed with RuntimeError; ")
 
 
 @pytest.mark.usefixtures("in_production")

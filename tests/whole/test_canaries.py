@@ -876,7 +876,7 @@ def test_whoever_listens_beyond_this_machine_is_warned(caplog: pytest.LogCapture
     with Setup(export_configuration({}, prometheus=0, host="0.0.0.0")) as handle:
         pass
     assert [record.getMessage() for record in caplog.records] == [
-        f"midstream: whoever can reach this machine on 0.0.0.0 can read the metrics at {handle.prometheus_url}"
+        f"whoever can reach this machine on 0.0.0.0 can read the metrics at {handle.prometheus_url}"
     ]
 
 

@@ -156,7 +156,7 @@ say(at=time.monotonic())
     assert told[2] == {"outcomes": ["completed", "completed"], "chunks": [4, 4]}
     assert exit_s < 1.0 + 4.0
     assert len(log) == said, log
-    assert all(line.startswith("midstream: metrics do not reach") for line in log)
+    assert all(line.startswith("metrics do not reach") for line in log)
 
 
 # Hooks
@@ -204,7 +204,7 @@ def test_hooks_that_fall_behind_are_dropped_and_that_is_said(caplog: pytest.LogC
     assert took_s < 2.0
     assert len(called) == LONGEST_QUEUE + 1
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: hooks are more than 1000 calls behind; calls are dropped until they catch up"
+        "hooks are more than 1000 calls behind; calls are dropped until they catch up"
     ]
 
 
@@ -239,7 +239,7 @@ say(at=time.monotonic())
     )
     assert told[0] == {"text": "abc", "calls": ["Freeze", "Freeze", "StreamRecord"], "open": 0}
     assert exit_s < 5.0
-    assert [line for line in log if not line.startswith("midstream: stream froze")] == []
+    assert [line for line in log if not line.startswith("stream froze")] == []
 
 
 def test_hook_that_hangs_does_not_hold_the_exit(server: WireServer) -> None:
@@ -301,7 +301,7 @@ say(at=time.monotonic())
         {"text": "abc", "froze": 1, "ended": ["completed"], "parents": 0},
         {"text": "abc", "outcomes": ["completed"], "froze": 1},
     ]
-    assert [line for line in log if not line.startswith("midstream: stream froze")] == []
+    assert [line for line in log if not line.startswith("stream froze")] == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -359,9 +359,7 @@ say(at=time.monotonic())
         str(tmp_path / "streams.db"),
     )
     assert told[0] == {"texts": ["abc", "abc"], "froze": told[0]["froze"], "outcomes": ["completed"]}
-    assert [
-        line for line in log if not line.startswith(("midstream: stream froze", "midstream: the journal"))
-    ] == []
+    assert [line for line in log if not line.startswith(("stream froze", "the journal"))] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
@@ -389,7 +387,7 @@ say(at=time.monotonic())
         str(tmp_path / "streams.db"),
     )
     assert told[0] == {"text": "abc", "ended": 1, "without": False, "later": True, "rows": 1}
-    assert log[0].startswith(f"midstream: the journal {tmp_path / 'streams.db'} cannot be written")
+    assert log[0].startswith(f"the journal {tmp_path / 'streams.db'} cannot be written")
     assert len(log) == 1, log  # that it is over is said at INFO
 
 
@@ -413,10 +411,8 @@ say(at=time.monotonic())
     assert told[0] == {"texts": ["abc"] * 3, "outcomes": ["completed"] * 2, "written": False}
     path = tmp_path / "streams.db"
     cannot, lost = log
-    assert cannot.startswith(f"midstream: the journal {path} cannot be written")
-    assert (
-        lost == f"midstream: 2 records could not be written into the journal {path} before the process ended"
-    )
+    assert cannot.startswith(f"the journal {path} cannot be written")
+    assert lost == f"2 records could not be written into the journal {path} before the process ended"
 
 
 def test_process_without_threads_streams_on(
@@ -441,8 +437,8 @@ def test_process_without_threads_streams_on(
 
     assert ended(reader) == 2
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: no thread could be started for hooks; they are not called",
-        "midstream: the watcher failed with RuntimeError; your stream is unaffected",
+        "no thread could be started for hooks; they are not called",
+        "no thread could be started for the watcher; freezes are noticed when they end",
     ]
     client.close()
 

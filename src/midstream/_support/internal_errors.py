@@ -1,4 +1,8 @@
-"""Where our own failures stop: said once, never raised into the caller's program, but raised under test."""
+"""Failures of midstream itself: logged once each, never raised into the caller's program, but raised under test.
+
+Only what our own code raised is a failure of ours. An exception that a signal handler raised while our code was at work
+is the caller's: a time limit, an interrupt. It is passed on as if we were not there.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,82 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from types import TracebackType
+from types import FrameType, TracebackType
 
 log = logging.getLogger("midstream")
 
 RAISE = False
 """Set by `midstream.testing`: a failure of ours is then a failure of the test."""
 
-_said: set[str] = set()
+
+class OnceLog:
+    """Logs each message once: warnings of the same kind, told apart by a key."""
+
+    __slots__ = ("_logged",)
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def warn(self, key: str, message: str, *args: object) -> None:
+        """Log a warning, unless one with this key was logged before."""
+        if key not in self._logged:
+            self._logged.add(key)
+            safe_log(logging.WARNING, message, *args)
+
+
+_internal_errors = OnceLog()
 
 
 def report_internal_error(part: str, exc: BaseException, result: str = "your stream is unaffected") -> None:
     """Report that a part of midstream failed: its name and the class of the exception, once for each part.
 
     The exception's message is left out, since it might quote what a user wrote; where it happened is at DEBUG.
+    Raises the exception again if a signal handler raised it, since then it is not a failure of midstream.
     """
-    if RAISE:
+    if RAISE or raised_by_signal_handler(exc):
         raise exc
-    if part not in _said:
-        _said.add(part)
-        safe_log(logging.WARNING, "midstream: the %s failed with %s; %s", part, type(exc).__name__, result)
+    _internal_errors.warn(part, "the %s failed with %s; %s", part, type(exc).__name__, result)
     if log.isEnabledFor(logging.DEBUG):
-        safe_log(logging.DEBUG, "midstream: the %s failed\n%s", part, place_of(exc))
+        safe_log(logging.DEBUG, "the %s failed\n%s", part, place_of(exc))
 
 
-def safe_log(level: int, message: str, *args: object) -> None:
-    """Write to the log. Its handlers are the caller's, and one that fails costs its line and nothing else."""
-    with suppress(Exception):
-        log.log(level, message, *args)
+def safe_log(level: int, message: str, *args: object, extra: dict[str, object] | None = None) -> None:
+    """Write to the log. A handler that fails costs its line and nothing else.
+
+    In a program without logging handlers Python prints the bare message, so it gets our name there.
+    """
+    try:
+        log.log(level, message if log.hasHandlers() else f"midstream: {message}", *args, extra=extra)
+    except Exception as exc:
+        if raised_by_signal_handler(exc):
+            raise
+
+
+def raised_by_signal_handler(exc: BaseException) -> bool:
+    """Whether a Python signal handler raised this exception, wherever the program was at that moment.
+
+    The interpreter calls a handler with the frame that it interrupts, so the handler's frame holds its own caller among
+    its arguments. No other call does that.
+    """
+    trace = exc.__traceback__
+    while trace is not None:
+        handler = trace.tb_frame
+        if handler.f_back is not None and _holds(handler, handler.f_back):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _holds(frame: FrameType, caller: FrameType) -> bool:
+    code = frame.f_code
+    count = (
+        code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    )
+    for name in code.co_varnames[:count]:
+        value = frame.f_locals.get(name)
+        if value is caller or (type(value) is tuple and any(one is caller for one in value)):
+            return True
+    return False
 
 
 def place_of(exc: BaseException) -> str:
@@ -96,8 +147,8 @@ class Guard:
             if self._failures:
                 self._recovered()
             return False
-        if not isinstance(exc, Exception):  # a KeyboardInterrupt is the user's
-            return False
+        if not isinstance(exc, Exception) or raised_by_signal_handler(exc):
+            return False  # an interrupt or a time limit is the caller's
         self._failures += 1
         report_internal_error(self._part, exc)
         if self._failures >= MAX_FAILURES:
@@ -112,7 +163,7 @@ class Guard:
             self._said = True
             safe_log(
                 logging.WARNING,
-                "midstream: the %s failed %d times in a row, the last time with %s; that part is switched off and "
+                "the %s failed %d times in a row, the last time with %s; that part is switched off and "
                 "tried again after %.0f s, your streams are unaffected",
                 self._part,
                 self._failures,
@@ -122,9 +173,7 @@ class Guard:
 
     def _recovered(self) -> None:
         if self._off_until is not None:
-            safe_log(
-                logging.INFO, "midstream: the %s: works again after %d failures", self._part, self._failures
-            )
+            safe_log(logging.INFO, "the %s: works again after %d failures", self._part, self._failures)
         self._failures = 0
         self._off_until = None
         self._said = False

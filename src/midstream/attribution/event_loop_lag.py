@@ -1,36 +1,39 @@
-"""Notices when an event loop was too busy to do anything else, by a light callback that comes late then.
+"""Event loop lag: since when an event loop has been too busy to deliver what has come for it.
 
-One heartbeat serves a loop while monitored streams are open on it. It is a timer of the loop's own: it keeps no loop
-alive, belongs to no task, and is cancelled with the last stream.
+One heartbeat serves a loop while monitored streams are open on it. Its timer notices when the loop was blocked. From
+then on it counts the turns of the loop: what the kernel had received takes a few turns to reach the program, so only
+after several quick turns in a row is the loop responsive again. Blocks that follow one another are thus one busy time.
+
+The timer keeps no loop alive, belongs to no task, and is cancelled with the last stream.
 """
 
 from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import deque
 from collections.abc import Callable
 
 BEAT_S = 0.05
 LATE_S = 0.05
 """A beat this late means that the loop was blocked; half of what people notice."""
-SETTLED_S = 0.1
-"""How long after a block, or after the process stood still, a chunk has nothing to do with it any more."""
-FRESH_S = 0.02
-"""A block that ended this recently ended just before what happens now."""
+TURNS = 6
+"""Within how many turns of a loop data gets from the kernel to the program: three with httpx on asyncio, doubled."""
 
 
 class Heartbeat:
-    """The pulse of one event loop. Moments in seconds on `clock`, the monitor's."""
+    """The lag of one event loop. Moments in seconds on `clock`, the monitor's."""
 
     __slots__ = (
         "__weakref__",
         "_clock",
         "_handle",
+        "_left",
         "_loop",
+        "_recent",
         "_streams",
         "beat",
-        "blocked_from",
-        "blocked_until",
+        "busy_from",
         "is_responsive",
     )
 
@@ -39,11 +42,13 @@ class Heartbeat:
         self._clock = clock
         self._streams = 0
         self._handle: asyncio.TimerHandle | None = None
+        self._left = 0
+        self._recent: deque[float] = deque(maxlen=TURNS)
         self.beat = clock()
-        self.blocked_from = self.beat
-        self.blocked_until = self.beat
+        self.busy_from: float | None = None
+        """Since when the loop has not been responsive; None while it is, as far as the last beat shows."""
         self.is_responsive = self._is_responsive
-        """Whether the loop has not been blocked for a while; one bound method for all streams."""
+        """Whether the loop delivers at once what comes; one bound method for all streams."""
 
     def join(self) -> None:
         """A stream opens on this loop. Call it on the loop."""
@@ -55,38 +60,63 @@ class Heartbeat:
     def leave(self) -> None:
         """A stream of this loop has ended. The timer goes with the last one: at once on the loop, else a beat later."""
         self._streams -= 1
-        if self._streams == 0 and self._handle is not None and _running_loop() is self._loop():
+        if self._streams <= 0 and self._handle is not None and _running_loop() is self._loop():
             self._handle.cancel()
             self._handle = None
 
-    def blocked_since(self, now: float) -> float | None:
-        """Since when the loop was blocked, if it was until just now; the earliest moment that can have begun."""
-        if now - self.beat > BEAT_S + LATE_S:
-            return self.beat  # the block is over only now, and the late beat still to come
-        if now - self.blocked_until <= FRESH_S and self.blocked_until > self.blocked_from:
-            return self.blocked_from
-        return None
+    def busy_since(self, now: float) -> float | None:
+        """Since when the loop has been too busy to deliver what came, called on the loop; None if it is responsive."""
+        if self.busy_from is not None:
+            return self.busy_from
+        return self.beat if now - self.beat > BEAT_S + LATE_S else None  # the late beat is still to come
+
+    def busy_at(self, now: float) -> float | None:
+        """The same as seen from another thread at this moment, which the loop may be about to answer."""
+        if self.busy_from is not None:
+            return self.busy_from
+        late = self._handle is not None and now - self.beat > BEAT_S + 2 * LATE_S
+        return self.beat if late else None
+
+    def delivered(self, moment: float) -> bool:
+        """Whether the loop has made enough turns since `moment` to have delivered what had come by then."""
+        recent = self._recent
+        return len(recent) == TURNS and recent[0] > moment
 
     def _is_responsive(self, now: float) -> bool:
-        return now - self.beat <= BEAT_S + LATE_S and now - self.blocked_until > SETTLED_S
-
-    def blocked_at(self, now: float) -> bool:
-        """Whether the loop is blocked at this moment, as seen from another thread."""
-        return self._handle is not None and now - self.beat > BEAT_S + 2 * LATE_S
+        return self.busy_from is None and now - self.beat <= BEAT_S + LATE_S
 
     def _arm(self) -> None:
         loop = self._loop()
         self._handle = None if loop is None or loop.is_closed() else loop.call_later(BEAT_S, self._on_beat)
 
     def _on_beat(self) -> None:
-        now = self._clock()
-        if now - self.beat > BEAT_S + LATE_S:
-            self.blocked_from, self.blocked_until = self.beat, now
+        now, before = self._clock(), self.beat
         self.beat = now
+        if now - before > BEAT_S + LATE_S:
+            self._on_block(before)
         if self._streams > 0:
             self._arm()
         else:
             self._handle = None
+
+    def _on_block(self, since: float) -> None:
+        self._left = TURNS
+        loop = self._loop()
+        if self.busy_from is None and loop is not None:
+            self.busy_from = since
+            self._recent.clear()
+            loop.call_soon(self._on_turn)
+
+    def _on_turn(self) -> None:
+        now, before = self._clock(), self.beat
+        self.beat = now
+        self._recent.append(now)
+        self._left = TURNS if now - before > BEAT_S + LATE_S else self._left - 1
+        loop = self._loop()
+        if self._left > 0 and self._streams > 0 and loop is not None:
+            loop.call_soon(self._on_turn)
+        else:
+            self.busy_from = None
 
 
 _HEARTBEATS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Heartbeat] = weakref.WeakKeyDictionary()

@@ -1,7 +1,8 @@
-"""Whose silence: how much of a wait was the server's, and what the server did while the caller looked elsewhere.
+"""Attribution: how much of a wait was the server's gap, and what the server did while the caller was busy.
 
-Three observers, asked only when a wait or a hold is long enough to matter: the heartbeat of the event loop, the
-process's own watcher (which stands still when everything does), and the wire clock.
+Three observers, asked only when a wait or a hold is long enough to matter: the lag of the event loop, the lag of the
+process's own watcher thread, and the wire clock. Where they disagree the wire clock decides, since it saw the bytes.
+Without one, all the time for which our own side was too busy to deliver is taken off: the gap is a lower bound then.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Attribution:
     def is_responsive(self) -> Callable[[float], bool]:
         """Whether now, at the end of a long interval that was no candidate, there is nothing to ask. It takes no lock.
 
-        Below half a freeze the connection is not asked and no freeze can have been told, and a loop whose heart beats
-        says for the whole process that it does not stand still.
+        Below half a freeze the connection is not asked and no freeze can have been announced, and a responsive loop
+        shows that the whole process is.
         """
         return _always if self._pulse is None else self._pulse.is_responsive
 
@@ -94,24 +95,50 @@ class Attribution:
         if wait_from is None or now - wait_from <= CAUGHT_UP_S:
             return 0.0  # it lay ready: whatever silence there was, this wait is none of it
         stalled = self._stalled_since(now)
-        blocked_from = self._blocked_since(now, stalled)
+        blocked_from = self._busy_since(now, stalled)
         arrival = now if blocked_from is None else max(blocked_from, wait_from)
         last_content = session.last_content  # None: waiting for the first output is no silence of an answer
         if self._wire is not None and last_content is not None and now - last_content >= self.candidate_s:
             blocked = blocked_from is not None
-            arrival = self._arrival(session, self._wire, arrival, last_content, blocked=blocked, now=now)
+            arrival = self._arrival(session, arrival, last_content, blocked=blocked, now=now)
+            if blocked_from is not None and self._pulse is not None:
+                arrival = max(arrival, blocked_from)  # what had come before, the loop would have delivered
             if arrival <= wait_from:
-                pass  # what he got lay there when he asked: he has waited out nothing
+                pass  # the chunk was already there when the caller asked: no waiting time
             elif spoke:
                 self._waited(session, arrival, caught_up=not blocked)
             elif not blocked:
                 self._silence.goes_on(last_content)
+        return self._taken_off(session, arrival, now, stalled if blocked_from is not None else None)
+
+    def busy_seconds(self, session: Session, now: float) -> float:
+        """A long wait ends without a chunk: the seconds of it in which one may have been there, undelivered."""
+        wait_from = session.wait_from
+        if wait_from is None:
+            return 0.0
+        stalled = self._stalled_since(now)
+        busy_from = self._busy_since(now, stalled)
+        if busy_from is None:
+            return 0.0
+        arrival = max(busy_from, wait_from)
+        sample = self._sample()
+        if sample is not None and session.last_content is not None:
+            self._take(session, sample, session.last_content, nothing_new=False)
+            came = self._silence.first_output_after(wait_from)
+            if came is None and sample.last_data_at <= arrival:
+                return 0.0  # nothing has come all the while
+            arrival = arrival if came is None else came
+        return self._taken_off(session, arrival, now, stalled)
+
+    def _taken_off(self, session: Session, arrival: float, now: float, stalled: float | None) -> float:
+        """The seconds from the arrival of a chunk to now, for the wait in progress."""
+        wait_from = now if session.wait_from is None else session.wait_from
         if session.frozen and session.freeze_after_s is not None:
-            # When the freeze was told, the server had been silent for that long; it stays true.
+            # When the freeze was announced, the server had been silent for that long; it stays true.
             arrival = max(arrival, wait_from + session.freeze_after_s - session.gap)
         blocked_s = now - min(max(arrival, wait_from), now)
         if stalled is not None:
-            session.stood_still += min(blocked_s, now - stalled)
+            session.note_stood_still(min(blocked_s, now - stalled))
         return blocked_s
 
     def thawed(self, session: Session) -> None:
@@ -135,31 +162,35 @@ class Attribution:
             return min(quiet_since, session.caught_up) + self.candidate_s
         if session.in_tail or session.content_chunks == 0:
             return now + self.candidate_s
-        blocked = self._pulse is not None and self._pulse.blocked_at(now)
-        if session.waiting and not blocked:
-            return self._look_at_wait(session, wire, now)
+        if session.waiting and self._busy_at(now) is None:
+            return self._look_at_wait(session, now)
         return self._look_behind(session, wire, now)
 
     def sure_of_silence(self, session: Session, now: float) -> bool:
-        """Whether the caller waits because the server is silent, as far as anyone can tell at this moment."""
-        pulse = self._pulse
-        unsure = self._stalled_since(now) is not None or (pulse is not None and pulse.blocked_at(now))
-        sample = None if self._wire is None else self._wire.sample()
+        """Whether the caller waits because the server is silent, as far as can be known at this moment."""
+        busy_since = self._busy_at(now)
+        sample = self._sample()
         if sample is None:
-            return not unsure
+            return busy_since is None
         last_content = session.last_content or now
-        self._take(session, sample, last_content, nothing_new=not unsure)
+        self._take(session, sample, last_content, nothing_new=busy_since is None)
         if self._silence.first_output_after(session.wait_from or now) is not None:
             return False
-        # While our own side cannot read, the server is silent only if nothing has come since the last output was read.
-        return not unsure or sample.last_data_at <= last_content + SHARP_S
+        if busy_since is None:
+            return True
+        # While our own side delivers late, the server is silent only if the connection has been so for that long, and
+        # if all that came before was delivered: it came before our side was busy, or the loop has turned often since.
+        if session.freeze_after_s is None or now - sample.last_data_at < session.freeze_after_s:
+            return False
+        delivered = self._pulse is not None and self._pulse.delivered(sample.last_data_at)
+        return delivered or sample.last_data_at <= busy_since
 
     def ending(self, session: Session, now: float) -> None:
         """The stream ends now, before the session knows: settle what was seen of its silences."""
         silence, wire = self._silence, self._wire
         if wire is None:
             return
-        sample = wire.sample()  # None: the connection may be gone by now
+        sample = self._sample()  # None: the connection may be gone by now
         self._catch_up(session, sample)
         if silence.last is not None:
             silence.settle((sample or silence.last).received)
@@ -179,8 +210,9 @@ class Attribution:
 
     def close(self) -> None:
         """Let go of the loop and of the connection."""
-        if self._pulse is not None:
-            self._pulse.leave()
+        pulse, self._pulse = self._pulse, None
+        if pulse is not None:
+            pulse.leave()
         if self._wire is not None:
             self._wire.close()
 
@@ -199,22 +231,27 @@ class Attribution:
         self._seen.hidden.clear()
         return found
 
-    def _blocked_since(self, now: float, stalled: float | None) -> float | None:
-        blocked = None if self._pulse is None else self._pulse.blocked_since(now)
-        known = [moment for moment in (stalled, blocked) if moment is not None]
-        return min(known) if known else None
+    def _busy_since(self, now: float, stalled: float | None) -> float | None:
+        """Since when our side has been too busy to deliver, as a chunk comes; a loop knows better than the watcher."""
+        if self._pulse is None:
+            return stalled
+        busy = self._pulse.busy_since(now)
+        return busy if busy is None or stalled is None else min(busy, stalled)
+
+    def _busy_at(self, now: float) -> float | None:
+        """The same as seen from the watcher's thread."""
+        return self._stalled_since(now) if self._pulse is None else self._pulse.busy_at(now)
 
     def _arrival(
         self,
         session: Session,
-        wire: WireClock,
         arrival: float,
         last_content: float,
         *,
         blocked: bool,
         now: float,
     ) -> float:
-        sample = wire.sample()
+        sample = self._sample()
         if sample is None:
             return arrival
         self._take(session, sample, last_content, nothing_new=not blocked)
@@ -223,7 +260,7 @@ class Attribution:
         came = self._silence.first_output_after(session.wait_from or now)
         if came is not None:
             return came
-        # Nobody looked while it came. Without a blocked loop to explain it, this thread was starved of time to take it.
+        # No sample was taken while it came. If no loop was busy, this thread was starved of time to take it.
         return arrival if blocked else sample.last_data_at
 
     def _catch_up(self, session: Session, sample: Sample | None) -> None:
@@ -233,7 +270,7 @@ class Attribution:
         if sample is not None:
             pieces = sample.segments - last.segments
             if pieces <= 0 or (pieces == 1 and sample.last_data_at > session.caught_up + SHARP_S):
-                return  # nothing had come by then: he read what lay there, and waited for his own slowness
+                return  # nothing had come by then: what was read had been there, and the reader was slow
         # A ping that was read ends no silence: only output does, or the finish.
         if session.in_tail or (session.last_content is not None and session.last_content > last.at):
             self._silence.caught_up(in_answer=not session.in_tail)
@@ -244,7 +281,7 @@ class Attribution:
             return
         silence, since, asked = self._silence, session.last_content, session.wait_from
         limit = math.inf if session.freeze_after_s is None else session.freeze_after_s
-        # Of a freeze that he waited for no part is hidden, whatever he held meanwhile.
+        # No part of a freeze that the caller waited for is hidden, whatever the caller held meanwhile.
         froze = session.gap + until - asked >= limit
         begun = silence.waited(since, since if froze else asked, until)
         # The kernel's clock is good for milliseconds: a silence that was waited out from its beginning is the wait.
@@ -253,34 +290,48 @@ class Attribution:
         if caught_up:
             silence.caught_up()
 
-    def _look_at_wait(self, session: Session, wire: WireClock, now: float) -> float:
+    def _look_at_wait(self, session: Session, now: float) -> float:
         gap = session.open_gap(now)
         if gap < self.candidate_s:
             return now + self.candidate_s - gap
         last = self._silence.last
         stale = last is None or session.caught_up > last.at
         if stale or (self._pulse is None and last is not None and now - last.at > self.candidate_s):
-            sample = wire.sample()
+            sample = self._sample()
             if sample is not None:
                 self._take(session, sample, session.last_content or now, nothing_new=True)
         # A loop may block in the middle of a wait, and then somebody must look in its place.
         return now + (BEAT_S if self._pulse is not None else self.candidate_s)
 
     def _look_behind(self, session: Session, wire: WireClock, now: float) -> float | None:
-        sample = wire.sample()
+        sample = self._sample()
         if sample is None:
             return None
         # What lies unread came since the caller read last. If it is next to nothing, it is no output. Asked after the
         # sample, so that nothing which it knows of can have come in between.
-        unread = wire.unread() if self._silence.last is None else None
+        # A busy loop may have read it and not delivered it yet.
+        unread = wire.unread() if self._silence.last is None and not session.waiting else None
         nothing_new = unread is not None and unread <= SMALL
         self._take(session, sample, session.last_content or now, nothing_new=nothing_new)
         quiet = self._silence.quiet_for(sample)
         wait = FINENESS * quiet if quiet >= self.candidate_s else self.candidate_s - quiet
         return now + max(wait, FINEST_S)
 
+    def _sample(self) -> Sample | None:
+        """Ask the kernel. A clock that restarts without new data is none, and is given up."""
+        wire, last = self._wire, None if self._seen is None else self._seen.last
+        sample = None if wire is None else wire.sample()
+        if sample is None or last is None or wire is None:
+            return sample
+        same = sample.segments == last.segments and sample.received == last.received
+        if same and sample.last_data_at - last.last_data_at > LOOP_WAIT_S:
+            wire.close()
+            self._wire = self._seen = None
+            return None
+        return sample
+
     def _take(self, session: Session, sample: Sample, last_content: float, *, nothing_new: bool) -> None:
         self._catch_up(session, sample)
-        # Whoever reads a ping has read all that came before it.
+        # A ping that was read shows that all before it was read.
         emptied = session.caught_up if session.caught_up > last_content else -math.inf
         self._silence.look(sample, last_content, nothing_new=nothing_new, emptied=emptied)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 if sys.platform != "win32":
@@ -87,12 +88,25 @@ def wire_clock(response: Any, clock: Callable[[], float]) -> WireClock | None:
     if extensions.get("http_version") not in {b"HTTP/1.1", b"HTTP/1.0"}:
         return None  # several HTTP/2 streams share one connection: its clock would be everybody's
     ask = getattr(extensions.get("network_stream"), "get_extra_info", None)
-    return wire_clock_of(ask("socket") if callable(ask) else None, clock)
+    headers = getattr(response, "headers", None) or {}
+    return wire_clock_of(ask("socket") if callable(ask) else None, clock, headers)
 
 
-def wire_clock_of(connection: Any, clock: Callable[[], float]) -> WireClock | None:
-    """The wire clock of this socket, or None where it cannot be read."""
+def wire_clock_of(
+    connection: Any, clock: Callable[[], float], headers: Mapping[str, str] = MappingProxyType({})
+) -> WireClock | None:
+    """The wire clock of this socket, or None where it cannot be read. `headers` are those of the response."""
     if sys.platform != "linux" or connection is None or not hasattr(connection, "getsockopt"):
         return None
+    if _is_encoded(headers):
+        return None  # how many bytes a chunk has is then up to the compression
     wire = WireClock(connection, clock)
-    return wire if wire.sample() is not None else None
+    sample = wire.sample()
+    # A response has come, so something was received. Some kernels, as that of gVisor, fill in zeros.
+    return wire if sample is not None and sample.received > 0 and sample.segments > 0 else None
+
+
+def _is_encoded(headers: Mapping[str, str]) -> bool:
+    """Whether the bytes of the body are compressed on the connection."""
+    encodings = f"{headers.get('content-encoding') or ''},{headers.get('transfer-encoding') or ''}"
+    return any(one.strip().lower() not in {"", "identity", "chunked"} for one in encodings.split(","))

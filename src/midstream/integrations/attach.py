@@ -12,8 +12,8 @@ from midstream.integrations.http import clients as http_clients
 from midstream.integrations.openai import clients
 from midstream.integrations.openai.streams import adopt
 from midstream.runtime.monitor import PROCESS, Monitor
-from midstream.runtime.settings import UNSET, Unset, disabled, settings_from
-from midstream.stream.model import EndHook, Hook, OpenStream
+from midstream.runtime.settings import UNSET, EndHook, Hook, Unset, disabled, settings_from
+from midstream.stream.model import OpenStream
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from midstream._support.journals import flush
 from midstream.journal._file import JournalError
 from midstream.journal._kinds import LARGEST, DamagedRowError
 from midstream.journal._reading import Reader, read_with
 from midstream.journal._rows import COLUMNS, reader_of, with_valid_text
 from midstream.journal._schema import OLD_NAMES
-from midstream.journal._writer import Journal
+from midstream.journal._writer import Journal, flush
 from midstream.stream.model import StreamRecord
 
 __all__ = ["Journal", "JournalContents", "JournalError", "flush", "read", "read_records"]

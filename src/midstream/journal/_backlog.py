@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from midstream._support.internal_errors import report_internal_error, safe_log
+from midstream._support.internal_errors import OnceLog, report_internal_error, safe_log
 from midstream.journal._kinds import Value
 from midstream.journal._rows import row_of
 from midstream.journal._store import Store, StoreError
@@ -63,7 +63,7 @@ class Backlog:
         self._counting = threading.Lock()
         self._uncommitted_drops = 0  # drops whose number is not in the journal yet
         self._dropped_at = 0.0
-        self._warned: set[str] = set()
+        self._once = OnceLog()
         self._failure_logged = False  # whether the present failures have been logged
 
     def __len__(self) -> int:
@@ -137,9 +137,7 @@ class Backlog:
 
     def warn_once(self, key: str, message: str) -> None:
         """Warn of something once."""
-        if key not in self._warned:
-            self._warned.add(key)
-            safe_log(logging.WARNING, "midstream: %s", message)
+        self._once.warn(key, "%s", message)
 
     def _take(self) -> None:
         try:
@@ -163,7 +161,7 @@ class Backlog:
 
     def _on_written(self, now: float) -> float | None:
         if self._failure_logged:
-            safe_log(logging.INFO, "midstream: the journal %s is written again", self.store.path)
+            safe_log(logging.INFO, "the journal %s is written again", self.store.path)
         self._failure_logged = False
         self.failures = 0
         self._due = math.inf

@@ -10,11 +10,13 @@ from pathlib import Path
 from queue import Empty
 from typing import Final
 
+from midstream._support.idle import on_idle
 from midstream._support.internal_errors import report_internal_error
-from midstream._support.journals import WRITERS, flush_in_pool_workers
+from midstream._support.lifecycle import EXIT_S, Stage, Worker, parts, register, run_exit_in_pool_workers
+from midstream._support.limits import positive_or_none
 from midstream.journal._backlog import BUSY_RETRY_S, Backlog
 from midstream.journal._store import Store
-from midstream.stream.model import StreamRecord, positive_or_none
+from midstream.stream.model import StreamRecord
 
 IDLE_S = 10.0
 """How long the thread waits for the next record before it closes the journal and ends."""
@@ -52,7 +54,7 @@ class Journal:
         self._wall = wall
         self._threaded = threaded
         self._reset()
-        WRITERS.add(self)
+        register(self, Stage.JOURNALS)
 
     def __repr__(self) -> str:
         return f"<Journal {self.path} waiting={len(self._backlog)} dropped={self.dropped}>"
@@ -65,8 +67,9 @@ class Journal:
     def write(self, record: StreamRecord) -> None:
         """Have the record written soon. Costs the caller one entry in a queue, or nothing if that is full."""
         self._backlog.put(record)
-        if self._thread is None:
-            self._start()
+        if self._worker.thread is None and self._threaded:
+            # While the interpreter exits none can be started: then the exit writes what is left.
+            self._worker.start(run_exit_in_pool_workers)
 
     def commit_soon(self) -> None:
         """Commit what is queued without waiting for more: no stream is open, and the process may end at any time."""
@@ -76,9 +79,8 @@ class Journal:
         """Wait until what was given so far is written; False if it cannot be now, or not in `timeout_s` seconds."""
         until = time.monotonic() + timeout_s
         done = self._backlog.request_flush()
-        thread = self._thread
-        if thread is None or not thread.is_alive() or thread is threading.current_thread():
-            # While the interpreter exits no thread can be started.
+        thread = self._worker.thread
+        if thread is None or not thread.is_alive() or self._worker.is_current:
             while not done.is_set() and time.monotonic() < until:
                 self.flush_due(self._clock())
                 done.wait(BUSY_RETRY_S if self._backlog.failures else 0.0)
@@ -99,7 +101,7 @@ class Journal:
 
     # For the process
 
-    def last_flush(self, timeout_s: float) -> None:
+    def at_exit(self, timeout_s: float) -> None:
         """Write what is left: the process exits."""
         until = time.monotonic() + timeout_s
         if not self.flush(timeout_s):
@@ -109,18 +111,18 @@ class Journal:
             self.store.close()  # the last connection to close removes the write-ahead log
             self._flushing.release()
 
-    def pause(self) -> bool:
-        """Close the file before a fork, and hold everything up until `resume`; False if it took too long."""
+    def before_fork(self) -> bool:
+        """Close the file, and hold everything up until the fork is made; False if that took too long."""
         if not self._flushing.acquire(timeout=PAUSE_S):
             return False
         self.store.close()
         return True
 
-    def resume(self) -> None:
+    def after_fork_in_parent(self) -> None:
         """Go on in the parent, after the fork."""
         self._flushing.release()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Reset in a forked child: queue, thread, file and unwritten records belong to the parent."""
         self.store.abandon()
         self._reset()
@@ -130,23 +132,7 @@ class Journal:
     def _reset(self) -> None:
         self._backlog = Backlog(self.store, self._wall)
         self._flushing = threading.Lock()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def _start(self) -> None:
-        if not self._threaded:
-            return
-        flush_in_pool_workers()
-        with self._starting:
-            if self._thread is not None:
-                return
-            thread = threading.Thread(target=self._run, name="midstream-journal", daemon=True)
-            self._thread = thread
-            try:
-                thread.start()
-            except RuntimeError:
-                # The interpreter exits, and flushes; or it is out of threads, and the next record tries again.
-                self._thread = None
+        self._worker = Worker("midstream-journal", self._run)
 
     def _run(self) -> None:
         backlog = self._backlog
@@ -171,17 +157,32 @@ class Journal:
     def _end(self) -> bool:
         with self._flushing:
             self.store.close()
-        with self._starting:
-            self._thread = None
-            if self._backlog.queue.empty():
-                return True  # the next record finds no thread and starts one
-            self._thread = threading.current_thread()
-            return False
+        return self._worker.end_if(self._backlog.queue.empty)  # the next record starts another
+
+
+def flush(timeout_s: float = EXIT_S) -> bool:
+    """Wait until every journal of this process is written; False if one cannot be now, or not in `timeout_s` seconds.
+
+    For programs that are frozen or killed between requests, as on serverless platforms.
+    """
+    until = time.monotonic() + timeout_s
+    writers = [part for part in parts(Stage.JOURNALS) if isinstance(part, Journal)]
+    written = [writer.flush(max(0.0, until - time.monotonic())) for writer in writers]
+    return all(written)
+
+
+def _commit_soon() -> None:
+    for writer in parts(Stage.JOURNALS):
+        if isinstance(writer, Journal):
+            writer.commit_soon()
+
+
+on_idle(_commit_soon)
 
 
 def journal_at(path: Path, max_mb: float | None, max_days: float | None) -> Journal:
     """The writer of this journal, one for each path of a process; its limits are those given last."""
-    for writer in list(WRITERS):
+    for writer in parts(Stage.JOURNALS):
         if isinstance(writer, Journal) and writer.path == path:
             writer.store.max_mb, writer.store.max_days = max_mb, max_days
             return writer

@@ -1,20 +1,26 @@
-"""Runs the user's hooks where they can harm nobody: on a thread of their own, behind a bounded queue.
+"""Runs the user's hooks on a thread of their own, behind a bounded queue.
 
-Whoever reports the end of a stream waits a moment for the hook, so that a quick one has run when the caller goes on; a
-slow or hanging one costs that moment once and is not waited for again until it has caught up.
+Whoever reports the end of a stream may wait a moment for its hook, so that a quick one has run when the caller goes on:
+never in a thread whose event loop runs, and elsewhere within a small budget over time.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from midstream._support.internal_errors import place_of, safe_log
+from midstream._support.internal_errors import OnceLog, place_of, safe_log
+from midstream._support.lifecycle import Stage, Worker, register
 
 PATIENCE_S = 0.05
+"""The longest that one call waits for its hook, and all that is in the budget."""
+BUDGET_SHARE = 0.01
+"""The share of the time that passes which is added to the budget."""
 LINGER_S = 0.5
 LONGEST_QUEUE = 1000
 
@@ -22,7 +28,7 @@ _Job: TypeAlias = "tuple[Callable[[Any], object], Any, threading.Lock]"
 
 
 class Hooks(Protocol):
-    """Whatever runs hooks."""
+    """Runs hooks."""
 
     def start(self) -> None:
         """Get ready to run hooks: a stream opens."""
@@ -33,67 +39,79 @@ class Hooks(Protocol):
     def flush(self, timeout_s: float) -> bool:
         """Wait for what is due; False if it took too long."""
 
-    def forked(self) -> None:
-        """Start over in a forked child."""
-
 
 class HookRunner:
     """One thread for the hooks of one monitor, alive while there are streams open or hooks to run."""
 
-    def __init__(self, busy: Callable[[], bool]) -> None:
+    def __init__(self, busy: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._busy = busy
+        self._clock = clock
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._worker = Worker("midstream-hooks", self._run)
+        self._last: object = None
         self._behind = False
-        self._said: set[str] = set()
+        self._budget_s = PATIENCE_S
+        self._budget_at = clock()
+        self._log = OnceLog()
+        register(self, Stage.CALLBACKS)
 
     def start(self) -> None:
         """Have the thread running before it is needed: none can be started while the interpreter exits."""
-        if self._thread is None:
-            with self._starting:
-                if self._thread is None:
-                    thread = threading.Thread(target=self._run, name="midstream-hooks", daemon=True)
-                    try:
-                        thread.start()
-                    except RuntimeError:
-                        self._say("start", "no thread could be started for hooks; they are not called")
-                    else:
-                        self._thread = thread
+        if not self._worker.start():
+            self._log.warn("start", "no thread could be started for hooks; they are not called")
 
     def call(self, hook: Callable[[Any], object] | None, value: Any, *, wait: bool) -> None:
-        """Have `hook(value)` called soon. Never raises, never blocks for more than a moment."""
+        """Have `hook(value)` called soon. Never blocks for more than a moment, and never an event loop."""
         if hook is None:
             return
         if self._jobs.qsize() >= LONGEST_QUEUE:
-            self._say(
+            self._log.warn(
                 "full",
-                f"hooks are more than {LONGEST_QUEUE} calls behind; calls are dropped until they catch up",
+                "hooks are more than %d calls behind; calls are dropped until they catch up",
+                LONGEST_QUEUE,
             )
             return
         done = threading.Lock()
         done.acquire()
         self._jobs.put((hook, value, done))
         self.start()
-        if wait and not self._behind and self._thread is not threading.current_thread():
-            self._behind = not done.acquire(timeout=PATIENCE_S)
+        if wait and not self._behind and not self._worker.is_current and not _loop_runs():
+            self._wait(done)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything queued so far has run; False if that took longer than `timeout_s`."""
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        if self._worker.thread is None or self._worker.is_current:
             return self._jobs.empty()
         done = threading.Lock()
         done.acquire()
         self._jobs.put((_nothing, None, done))
         return done.acquire(timeout=timeout_s)
 
-    def forked(self) -> None:
-        """Start over in a forked child."""
+    # For the lifecycle
+
+    def at_exit(self, timeout_s: float) -> None:
+        """Run what is due."""
+        self.flush(timeout_s)
+
+    def before_fork(self) -> bool:
+        """Nothing is stopped for a fork."""
+        return False
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing was stopped."""
+
+    def after_fork_in_child(self) -> None:
+        """Start over: calls that are due are the parent's."""
         self._jobs = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread = None
+        self._worker.start_over()
         self._behind = False
+
+    def _wait(self, done: threading.Lock) -> None:
+        began = self._clock()
+        budget_s = min(PATIENCE_S, self._budget_s + BUDGET_SHARE * (began - self._budget_at))
+        self._behind = not done.acquire(timeout=max(0.0, budget_s))
+        self._budget_at = self._clock()
+        self._budget_s = budget_s - (self._budget_at - began)
 
     def _run(self) -> None:
         while True:
@@ -101,33 +119,39 @@ class HookRunner:
                 hook, value, done = self._jobs.get(timeout=LINGER_S)
             except Empty:
                 self._behind = False
-                if self._end():
+                if self._worker.end_if(lambda: not self._busy() and self._jobs.empty()):
                     return
                 continue
             try:
-                hook(value)
+                if (
+                    value is None or value is not self._last
+                ):  # a record whose hand-over was interrupted comes again
+                    self._last = value
+                    hook(value)
             except BaseException as exc:  # noqa: BLE001 - a hook may fail in any way, and only its owner shall notice
                 name = getattr(hook, "__qualname__", type(hook).__name__)
-                self._say(name, f"the hook {name} raised {type(exc).__name__}; the stream is unaffected", exc)
+                self._log.warn(
+                    name, "the hook %s raised %s; the stream is unaffected", name, type(exc).__name__
+                )
+                safe_log(logging.DEBUG, "a hook failed\n%s", place_of(exc))
             finally:
                 done.release()
                 if self._jobs.empty():
                     self._behind = False
+                    self._last = None
             del hook, value, done
 
-    def _end(self) -> bool:
-        with self._starting:
-            if self._busy() or not self._jobs.empty():
-                return False
-            self._thread = None
-            return True
 
-    def _say(self, key: str, message: str, exc: BaseException | None = None) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            safe_log(logging.WARNING, "midstream: %s", message)
-        if exc is not None:
-            safe_log(logging.DEBUG, "midstream: a hook failed\n%s", place_of(exc))
+def _loop_runs() -> bool:
+    """Whether an event loop runs in this thread: asyncio's, trio's or another that sniffio knows."""
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        try:
+            return bool(sniffio.current_async_library())
+        except sniffio.AsyncLibraryNotFoundError:
+            pass
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _nothing(_value: object) -> None:

@@ -57,16 +57,16 @@ class Steps(_Followed):
         if session.wait_from is not None or session.ended:
             return self._next()  # one more call than there are waits is not ours to time
         while True:
-            session.wait_from = clock()
             try:
+                session.begin_wait(clock())
                 chunk = self._next()
+                self._tracker.read(chunk, self._read, clock())
             except StopIteration:
                 self._tracker.exhausted(clock())
                 raise
             except BaseException as exc:
                 self._tracker.failed(exc, clock())
                 raise
-            self._tracker.read(chunk, self._read, clock())
             if self._hide is None or not self._hide(chunk):
                 return chunk
 
@@ -85,15 +85,15 @@ class AsyncSteps(_Followed):
         if session.wait_from is not None or session.ended:
             return await self._next()
         while True:
-            session.wait_from = clock()
             try:
+                session.begin_wait(clock())
                 chunk = await self._next()
+                self._tracker.read(chunk, self._read, clock())
             except StopAsyncIteration:
                 self._tracker.exhausted(clock())
                 raise
             except BaseException as exc:
                 self._tracker.failed(exc, clock())
                 raise
-            self._tracker.read(chunk, self._read, clock())
             if self._hide is None or not self._hide(chunk):
                 return chunk

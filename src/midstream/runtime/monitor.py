@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from midstream._support import journals  # noqa: F401 - what it does at exit must come after what the roster does
-from midstream._support.idle import notify_idle
+from midstream._support.lifecycle import Stage, register
 from midstream.attribution.event_loop_lag import Heartbeat, heartbeat
 from midstream.attribution.rule import Attribution
 from midstream.attribution.tcp_info import WireClock
 from midstream.runtime.hooks import HookRunner, Hooks
+from midstream.runtime.settings import Settings
 from midstream.runtime.tracker import Tracker
 from midstream.runtime.watcher import Roster
-from midstream.stream.model import Call, OpenStream, Settings
+from midstream.stream.model import Call, OpenStream
 from midstream.stream.session import Session
 from midstream.stream.snapshots import view_of
 from midstream.telemetry.recorder import OpenSample, Recorder
@@ -42,10 +41,12 @@ class Process:
         self.clock = clock
         self.wall = wall
         self._threaded = threaded
-        self.roster = Roster(clock, threaded=threaded, at_exit=self.exit)
+        self.roster = Roster(clock, threaded=threaded)
         self.monitors: weakref.WeakSet[Monitor] = weakref.WeakSet()
         self._recorders: list[tuple[MeterProvider | None, Recorder]] = []
         self._replaced: tuple[MeterProvider, Callable[[], MeterProvider]] | None = None
+        if threaded:
+            register(self, Stage.STREAMS)
 
     def recorder(self, provider: MeterProvider | None) -> Recorder:
         """The recorder of this meter provider (None: the global one), made once."""
@@ -66,7 +67,7 @@ class Process:
                 recorder.forked(new)
 
     def streams(self) -> tuple[OpenStream, ...]:
-        """Every open stream as it is now, the longest silence first."""
+        """Every open stream as it is now, the longest gap first."""
         now = self.clock()
         views = [view_of(tracker.session, now) for tracker in self._trackers()]
         return tuple(sorted(views, key=lambda view: view.open_gap_s, reverse=True))
@@ -85,19 +86,27 @@ class Process:
         for monitor in list(self.monitors):
             monitor.hooks.flush(timeout_s)
 
-    def exit(self) -> None:
-        """End what the process leaves open, and give hooks a moment to hear of it."""
-        self.roster.close()
-        self.flush()
+    # For the lifecycle
 
-    def forked(self) -> None:
-        """Start over in a forked child."""
+    def at_exit(self, timeout_s: float) -> None:
+        """End what the process leaves open."""
+        self.roster.close()
+
+    def before_fork(self) -> bool:
+        """Nothing is stopped for a fork."""
+        return False
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing was stopped."""
+
+    def after_fork_in_child(self) -> None:
+        """Start over: the open streams are the parent's."""
         self.roster.forked()
         for monitor in list(self.monitors):
-            monitor.forked()
+            monitor.lock = threading.Lock()
 
     def _trackers(self) -> list[Tracker]:
-        return [stream for stream in self.roster if isinstance(stream, Tracker)]
+        return [stream for stream in self.roster if isinstance(stream, Tracker) and not stream.session.ended]
 
     def _samples(self, recorder: Recorder) -> Iterable[OpenSample]:
         now = self.clock()
@@ -119,11 +128,28 @@ class Monitor:
         self.roster = process.roster
         self._stalled_since = process.roster.stalled_since  # one bound method for all streams
         self.recorder = process.recorder(meter_provider)
-        self.hooks: Hooks = HookRunner(busy=lambda: self.open_streams > 0)
+        self.hooks: Hooks = HookRunner(busy=self.has_open_streams)
         self.journal = _journal_of(settings)
         self.lock = threading.Lock()
-        self.open_streams = 0
         process.monitors.add(self)
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The monotonic clock of the process."""
+        return self.process.clock
+
+    @property
+    def wall(self) -> Callable[[], float]:
+        """Unix time."""
+        return self.process.wall
+
+    def sessions(self) -> list[Session]:
+        """The sessions of all streams of the process that are open now."""
+        return self.process.sessions()
+
+    def has_open_streams(self) -> bool:
+        """Whether any stream of this monitor is open."""
+        return any(isinstance(stream, Tracker) and stream.belongs_to(self) for stream in self.roster)
 
     def open(
         self, call: Call, context: Context | None, wire: WireClock | None = None, *, on_loop: bool = False
@@ -137,45 +163,35 @@ class Monitor:
         now = self.process.clock()
         labels = self.recorder.labels(call, settings.attributes)
         session = Session(call, now, settings.freeze_after_s, settings.attributes)
-        pulse = self.process.heartbeat() if on_loop else None
-        attribution = Attribution(settings.freeze_after_s, wire, pulse, self._stalled_since)
-        tracker = Tracker(session, self, attribution, labels, context)
-        self.recorder.opened(labels)
-        with self.lock:
-            self.open_streams += 1
-        if settings.on_freeze or settings.on_thaw or settings.on_end:
-            self.hooks.start()
-        self.roster.add(tracker, session.next_crossing(now))
+        pulse, tracker = None, None
+        try:
+            pulse = self.process.heartbeat() if on_loop else None
+            attribution = Attribution(settings.freeze_after_s, wire, pulse, self._stalled_since)
+            tracker = Tracker(session, self, attribution, labels, context)
+            self.recorder.opened(labels)
+            if settings.on_freeze or settings.on_thaw or settings.on_end:
+                self.hooks.start()
+            self.roster.add(tracker, session.next_crossing(now))
+        except BaseException:
+            if tracker is not None:
+                tracker.withdraw()
+            elif pulse is not None:
+                pulse.leave()
+            raise
         return tracker
-
-    def closed(self, tracker: Tracker) -> None:
-        """A stream has ended, and its record, if it has one, is out."""
-        if self.roster.remove(tracker):
-            with self.lock:
-                self.open_streams -= 1
-            if not len(self.roster):
-                notify_idle()
 
     def refused(self, call: Call, duration_s: float, error_type: str, context: Context | None) -> None:
         """A streaming call failed before there was a stream: no record, but an operation that took its time."""
         labels = self.recorder.labels(call, self.settings.attributes)
         self.recorder.refused(labels, duration_s, error_type, context)
 
-    def forked(self) -> None:
-        """Start over in a forked child."""
-        self.lock = threading.Lock()
-        self.open_streams = 0
-        self.hooks.forked()
-
 
 def _journal_of(settings: Settings) -> Journal | None:
     if settings.journal is None:
         return None
-    from midstream.journal._writer import journal_at  # noqa: PLC0415 - whoever has no journal does not pay for it
+    from midstream.journal._writer import journal_at  # noqa: PLC0415 - only a journal needs SQLite
 
     return journal_at(settings.journal, settings.journal_max_mb, settings.journal_max_days)
 
 
 PROCESS = Process()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=PROCESS.forked)

@@ -2,11 +2,94 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from midstream.stream.model import Settings
+from midstream._support.limits import positive_or_none
+from midstream._support.sanitize import valid_name
+from midstream.stream.model import FREEZE_AFTER_S, Freeze, StreamRecord
 from midstream.telemetry.labels import reserved
+
+Hook: TypeAlias = Callable[[Freeze], object]
+EndHook: TypeAlias = Callable[[StreamRecord], object]
+
+MAX_ATTRIBUTES = 8
+"""Each attribute multiplies the number of time series, so they are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The checked arguments of `monitor()`. Raises ValueError or TypeError naming the value and the remedy."""
+
+    freeze_after_s: float | None = FREEZE_AFTER_S
+    on_freeze: Hook | None = None
+    on_thaw: Hook | None = None
+    on_end: EndHook | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    include_usage: bool = False
+    journal: Path | None = None
+    journal_max_mb: float | None = 100.0
+    journal_max_days: float | None = 30.0
+
+    def __post_init__(self) -> None:
+        after = self.freeze_after_s
+        if after is not None:
+            if isinstance(after, bool) or not isinstance(after, int | float):
+                raise TypeError(f"freeze_after_s must be a number of seconds or None, got {after!r}")
+            if not (math.isfinite(after) and after > 0):
+                raise ValueError(
+                    f"freeze_after_s must be a positive number of seconds, got {after!r}; "
+                    "use None to switch freezes off"
+                )
+            object.__setattr__(self, "freeze_after_s", float(after))
+        for name in ("on_freeze", "on_thaw", "on_end"):
+            hook = getattr(self, name)
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} must be callable with one argument, got {hook!r}")
+            if iscoroutinefunction(hook):
+                raise TypeError(
+                    f"{name} must be a plain function, got the coroutine function {hook.__qualname__}; hooks run on a "
+                    "thread of their own, so hand over to a loop with asyncio.run_coroutine_threadsafe"
+                )
+        if not isinstance(self.include_usage, bool):
+            raise TypeError(f"include_usage must be True or False, got {self.include_usage!r}")
+        object.__setattr__(self, "attributes", _checked_attributes(self.attributes))
+        object.__setattr__(self, "journal", _checked_path(self.journal))
+        for name in ("journal_max_mb", "journal_max_days"):
+            object.__setattr__(self, name, positive_or_none(name, getattr(self, name)))
+
+
+def _checked_path(journal: object) -> Path | None:
+    if journal is None:
+        return None
+    if not isinstance(journal, str | os.PathLike) or isinstance(os.fspath(journal), bytes):
+        raise TypeError(f"journal must be the path of a file or None, got {journal!r}")
+    if not os.fspath(journal):
+        raise ValueError("journal must be the path of a file, got an empty one; use None for no journal")
+    return Path(journal).expanduser().absolute()  # the program may change its directory
+
+
+def _checked_attributes(attributes: object) -> Mapping[str, str]:
+    if not isinstance(attributes, Mapping):
+        raise TypeError(f"attributes must map names to strings, got {attributes!r}")
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise ValueError(
+            f"attributes may have at most {MAX_ATTRIBUTES} entries, got {len(attributes)}; "
+            "each one multiplies the number of time series"
+        )
+    for name, value in attributes.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"attribute names must be non-empty strings, got {name!r}")
+        if not isinstance(value, str) or not value:
+            raise ValueError(
+                f"attribute {name!r} must be a non-empty string, got {value!r}; leave it out where it has no value"
+            )
+    return {valid_name(name): valid_name(value) for name, value in attributes.items()}
 
 
 class Unset:

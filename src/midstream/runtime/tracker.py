@@ -1,32 +1,36 @@
-"""One open stream between its iterator and the world: claims freezes, records metrics, calls hooks, ends once."""
+"""One open stream between its iterator and the world: claims freezes, records metrics, calls hooks, ends once.
+
+An exception of a signal handler may interrupt any line here, so the end is done in steps that the watcher can resume.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from midstream._support.internal_errors import report_internal_error, safe_log
-from midstream._support.sanitize import clean
+from midstream._support.internal_errors import raised_by_signal_handler, report_internal_error
 from midstream.attribution.rule import Attribution
 from midstream.attribution.shared_freezes import shared
+from midstream.runtime.freeze_log import log_end_frozen, log_freeze, log_thaw
+from midstream.runtime.host import Ending, Host
 from midstream.runtime.watcher import FROZEN_TICK_S
 from midstream.stream.chunks import NOTHING, Reader, Reading, read_model
 from midstream.stream.errors import error_type_of, outcome_of
-from midstream.stream.freezes import keep
-from midstream.stream.model import Freeze, FreezeSpan, Hook, Outcome
-from midstream.stream.session import Session, Signal
+from midstream.stream.freezes import Signal, keep
+from midstream.stream.model import Freeze, FreezeSpan, Outcome, StreamRecord
+from midstream.stream.session import Session
 from midstream.stream.snapshots import clock_jump, freeze_of, hidden_of, record_of, span_of, thaw_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-    from midstream.runtime.monitor import Monitor
     from midstream.telemetry.recorder import Labels, Recorder
 
 UNSURE_RECHECK_S = 0.05
-"""How soon to ask again whether a silence is the server's, while our own side is too busy to tell."""
+"""How soon to ask again whether a gap is the server's, while our own side is too busy to tell."""
 ROUNDING_S = 1e-6
+CLAIM_S = 5.0
+"""How long one thread may take to end a stream; after that it was interrupted, and another may go on."""
 
 _FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
 
@@ -41,12 +45,11 @@ class Tracker:
     __slots__ = (
         "_context",
         "_counted_s",
-        "_dropped_at",
+        "_ending",
         "_monitor",
         "_shared",
         "_spans",
         "attribution",
-        "clock",
         "labels",
         "session",
     )
@@ -54,7 +57,7 @@ class Tracker:
     def __init__(
         self,
         session: Session,
-        monitor: Monitor,
+        monitor: Host,
         attribution: Attribution,
         labels: Labels,
         context: Context | None,
@@ -63,13 +66,21 @@ class Tracker:
         self.attribution = attribution
         self.labels = labels
         """The attributes of this stream's metrics."""
-        self.clock = monitor.process.clock
         self._monitor = monitor
         self._context = context
         self._counted_s = 0.0  # how much of the time frozen is in the counter by now
-        self._dropped_at: float | None = None
         self._shared = False
         self._spans: tuple[FreezeSpan, ...] = ()
+        self._ending: Ending | None = None
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The monotonic clock that all moments here are of."""
+        return self._monitor.clock
+
+    def belongs_to(self, monitor: Host) -> bool:
+        """Whether this is a stream of that monitor."""
+        return self._monitor is monitor
 
     @property
     def recorder(self) -> Recorder:
@@ -77,14 +88,13 @@ class Tracker:
         return self._monitor.recorder
 
     def __repr__(self) -> str:
-        session = self.session
-        state = "ended" if session.ended else "frozen" if session.frozen else "open"
-        return f"<Tracker {session.call.request_model} {state} chunks={session.chunks}>"
+        state = "ended" if self.session.ended else self.session.state
+        return f"<Tracker {self.session.call.request_model} {state} chunks={self.session.chunks}>"
 
     # From the iterator
 
     def read(self, chunk: Any, read: Reader, now: float) -> None:
-        """A chunk came. Whatever is wrong with it, or with how we read it, is no matter of the caller's."""
+        """A chunk came. A chunk that cannot be read counts as one without output."""
         session = self.session
         try:
             reading = read(chunk)
@@ -134,15 +144,17 @@ class Tracker:
             self.dropped()  # raised by the garbage collector, at any moment and in any thread
             return
         session, outcome = self.session, outcome_of(exc)
+        if outcome is Outcome.ERROR and raised_by_signal_handler(exc):
+            outcome = Outcome.CANCELLED  # neither the server nor the connection failed
         # Once the server has said how it ended, that is what counts.
         after_all = outcome is Outcome.CANCELLED and session.answer.finished
         self._finish(now, lambda: session.failed(outcome, now), None if after_all else error_type_of(exc))
 
     def closed(self, exc: BaseException | None) -> None:
-        """The caller closes the stream, perhaps on his way out with an exception.
+        """The caller closes the stream, perhaps while handling an exception.
 
-        In the midst of a wait, what waits mostly hears of it by itself, and ends the stream in its own way. It does not
-        if it was given up before: then this is the end.
+        During a wait the iterator mostly notices that by itself, and ends the stream in its own way. It does not if it
+        was given up before: then this is the end.
         """
         if self.session.waiting:
             self.dropped()
@@ -151,51 +163,59 @@ class Tracker:
             self.left(self.clock(), cancelled=cancelled)
 
     def left(self, now: float | None, *, cancelled: bool = False) -> None:
-        """The stream is left unread from here; `now` is None if nobody saw when."""
+        """The stream is left unread from here; `now` is None if it is not known when."""
         self._finish(now, lambda: self.session.left(now, cancelled=cancelled), None)
 
     def dropped(self) -> None:
-        """The iterator is gone, most likely as garbage, perhaps in the middle of a wait: hand over, do nothing else."""
-        session = self.session
-        if not session.ended:
-            self._dropped_at = None if session.wait_from is None else self.clock()
-            self._monitor.roster.abandon(self)
+        """The iterator is gone, perhaps as garbage and perhaps in the middle of a wait: hand over, do nothing else."""
+        roster = self._monitor.roster
+        if self in roster:
+            ending = self._ending = self._ending or Ending()
+            if not ending.was_dropped:
+                ending.was_dropped = True
+                ending.dropped_at = None if self.session.wait_from is None else self.clock()
+                roster.abandon(self)
+
+    def withdraw(self) -> None:
+        """Follow the stream no more, without a record: it is not ours, or another tracker follows the same answer."""
+        try:
+            self.session.over()
+            self.attribution.close()
+        finally:
+            self._monitor.roster.remove(self)
 
     # From the roster
 
     def check(self, now: float) -> float | None:
         """Notice a freeze that is due, look at the wire, count the time frozen; say when to look again."""
         session = self.session
+        if session.ended:  # and still in the roster: its end was interrupted
+            self.abandoned()
+            return None
         quiet_until = self.attribution.nothing_until(session, now)
         if quiet_until is not None:
             return quiet_until
         with self._monitor.lock:
             look = self.attribution.look(session, now)
-        self._tell_hidden()
+        self._announce_hidden()
         crossing = self._check_frozen(now) if session.frozen else self._check_silence(now)
         return min((moment for moment in (look, crossing) if moment is not None), default=None)
 
     def abandoned(self) -> None:
         """End a stream that was dropped: with its last event, whenever it was collected, or in the midst of a wait."""
-        now = self._dropped_at
+        now = None if self._ending is None else self._ending.dropped_at
         self._finish(
             now,
             lambda: self.session.left(now, cancelled=now is not None),
             None if now is None else GeneratorExit.__name__,
             wait=False,
+            resume=True,
         )
 
     def interrupted(self) -> None:
         """End a stream that the process leaves open at its exit."""
         waiting = self.session.waiting
         self.left(self.clock() if waiting else None, cancelled=waiting)
-
-    def withdraw(self) -> None:
-        """Leave the stream to another tracker, which follows the same answer: it ends here without a record."""
-        if not self.session.ended:
-            self.disown()
-            self.attribution.close()
-            self._monitor.closed(self)
 
     def disown(self) -> None:
         """Forget the stream: it belongs to the parent of this process."""
@@ -207,9 +227,9 @@ class Tracker:
         """A wait that was long enough to ask whose it was ended with a chunk."""
         with self._monitor.lock:
             spoke = reading.phase is not None or bool(reading.finishes)
-            blocked = self.attribution.blocked_seconds(self.session, now, spoke=spoke)
-            signal = self.session.chunk(reading, now, blocked)
-        self._tell_hidden()
+            blocked_s = self.attribution.blocked_seconds(self.session, now, spoke=spoke)
+            signal = self.session.chunk(reading, now, blocked_s)
+        self._announce_hidden()
         return signal
 
     def _signal(self, signal: Signal, now: float) -> None:
@@ -224,10 +244,11 @@ class Tracker:
             thaw = thaw_of(self.session, shared=self._shared)
             self._spans = keep(self._spans, span_of(thaw))
         if unclaimed:
-            self._announce(thaw)
+            self._count_freeze(thaw)
+        log_thaw(thaw)
         self._shared = False
         self.recorder.frozen_for(self.labels, frozen_s)
-        self._call(self._monitor.settings.on_thaw, thaw)
+        self._monitor.hooks.call(self._monitor.settings.on_thaw, thaw, wait=False)
 
     def _check_silence(self, now: float) -> float | None:
         session = self.session
@@ -253,42 +274,32 @@ class Tracker:
     def _notice(self, now: float) -> None:
         monitor, session = self._monitor, self.session
         together = session.freeze_after_s is not None and session.open_gap(now) >= session.freeze_after_s
-        together = together and shared(session, monitor.process.sessions(), now)
+        together = together and shared(session, monitor.sessions(), now)
         with monitor.lock:
             if not session.try_freeze(now):
                 return
             self._shared = together
-            session.shared += together
-        self._announce(freeze_of(session, now, shared=together))
+            session.note_freeze(shared=int(together))
+        freeze = freeze_of(session, now, shared=together)
+        log_freeze(freeze)
+        self._count_freeze(freeze)
 
-    def _announce(self, freeze: Freeze) -> None:
-        session, call = self.session, self.session.call
-        self.recorder.froze(self.labels, self._context, session.freezes)
-        safe_log(
-            logging.WARNING,
-            "midstream: stream froze: nothing from %s at %s for %.1f s%s",
-            clean(call.request_model or session.answer.model or "an unnamed model"),
-            clean(_server(call.server_address, call.server_port)),
-            freeze.gap_s,
-            " (nor for the other streams of this server)" if freeze.shared else "",
-        )
-        self._call(self._monitor.settings.on_freeze, freeze)
+    def _count_freeze(self, freeze: Freeze) -> None:
+        self.recorder.froze(self.labels, self._context, self.session.freezes)
+        self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
 
-    def _tell_hidden(self) -> None:
+    def _announce_hidden(self) -> None:
         session = self.session
         if session.freeze_after_s is None:
             return
         for since, gap_s in self.attribution.take_hidden_gaps(session.freeze_after_s):
             freeze = hidden_of(session, since, gap_s)
             with self._monitor.lock:
-                session.hidden += 1
+                session.note_freeze(hidden=1)
                 to_the_end = session.ended and since + gap_s >= session.last_event - ROUNDING_S
                 self._spans = keep(self._spans, span_of(freeze, open=to_the_end))
             self.recorder.hid(self.labels)
-            self._call(self._monitor.settings.on_freeze, freeze)
-
-    def _call(self, hook: Hook | None, freeze: Freeze) -> None:
-        self._monitor.hooks.call(hook, freeze, wait=False)
+            self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
 
     def _uncounted(self, frozen_s: float) -> float:
         new = max(0.0, frozen_s - self._counted_s)
@@ -303,50 +314,87 @@ class Tracker:
         *,
         answered: bool = False,
         wait: bool = True,
+        resume: bool = False,
     ) -> None:
-        """End the session once, whoever comes first. Our own failures stop here."""
+        """End the session once, whichever way it ends first. Failures of our own stop here.
+
+        `answered`: the wait in progress ends because something came. `resume`: go on with an end that an exception of
+        the caller's interrupted. Until it is done the stream stays in the roster, where the watcher finds it.
+        """
         session = self.session
-        if session.ended:
+        if session.ended and not resume:
+            return
+        ending = self._claim()
+        if ending is None:
             return
         try:
-            if now is not None:
-                if answered and now - session.last_event >= self.attribution.long_s:
-                    with self._monitor.lock:
-                        session.take_off(self.attribution.blocked_seconds(session, now))
-                self._notice(now)
-            with self._monitor.lock:
-                self.attribution.ending(session, session.last_event if now is None else now)
-                outcome = end()
-            if outcome is not None:
-                self._close(outcome, error_type, wait=wait)
+            if ending.record is None:
+                ending.record = self._end(now, end, error_type, answered=answered)
+            if ending.record is not None:
+                self._deliver(ending, ending.record, wait=wait)
         except Exception as exc:  # noqa: BLE001 - the caller's stream ends as it would without us
             report_internal_error("record", exc)
         finally:
-            session.over()
-            self._context = None  # the caller's, who may wait long for the garbage collector
-            self._monitor.closed(self)
+            ending.claimed_at = None
+        self._context = None  # the caller's own, and the garbage collector may come late
+        self.withdraw()
 
-    def _close(self, outcome: Outcome, error_type: str | None, *, wait: bool) -> None:
-        monitor, session, attribution = self._monitor, self.session, self.attribution
-        self._tell_hidden()
+    def _claim(self) -> Ending | None:
+        """The right to end this stream; None if it has ended, or another thread is at it now."""
+        monitor, now = self._monitor, self.clock()
+        with monitor.lock:
+            ending = self._ending = self._ending or Ending()
+            claimed_at = ending.claimed_at
+            if self not in monitor.roster or (claimed_at is not None and now - claimed_at < CLAIM_S):
+                return None
+            ending.claimed_at = now
+            return ending
+
+    def _end(
+        self, now: float | None, end: Callable[[], Outcome | None], error_type: str | None, *, answered: bool
+    ) -> StreamRecord | None:
+        """Settle the wait in progress, end the session and make its record; None if it had ended before."""
+        session, attribution, lock = self.session, self.attribution, self._monitor.lock
+        if session.ended:  # and no record was made: that was interrupted
+            outcome: Outcome | None = Outcome.COMPLETED if session.answer.finished else Outcome.CANCELLED
+        else:
+            if now is not None:
+                if now - session.last_event >= attribution.long_s:
+                    with lock:
+                        take = attribution.blocked_seconds if answered else attribution.busy_seconds
+                        session.take_off(take(session, now))
+                self._notice(now)
+            with lock:
+                attribution.ending(session, session.last_event if now is None else now)
+                outcome = end()
+        if outcome is None:
+            return None
+        self._announce_hidden()
         if session.frozen:  # no chunk ended it
-            self._spans = keep(self._spans, span_of(thaw_of(session, shared=self._shared), open=True))
-        record = record_of(
+            freeze = thaw_of(session, shared=self._shared)
+            self._spans = keep(self._spans, span_of(freeze, open=True))
+            log_end_frozen(freeze, outcome)
+        return record_of(
             session,
             outcome,
             (error_type or session.answer.error) if outcome in _FAILED else None,
             wire_gap_s=attribution.wire_gap(session.max_gap),
             sees_blocks=attribution.sees_blocks,
-            clock_jump_s=clock_jump(session.call, self.clock(), monitor.process.wall()),
+            clock_jump_s=clock_jump(session.call, self.clock(), self._monitor.wall()),
             freeze_spans=self._spans,
         )
-        attribution.close()
-        self.recorder.frozen_for(self.labels, self._uncounted(session.frozen_s))
-        self.recorder.ended(self.labels, record, self._context)
-        if monitor.journal is not None:
-            monitor.journal.write(record)
-        monitor.hooks.call(monitor.settings.on_end, record, wait=wait)
 
-
-def _server(address: str, port: int | None) -> str:
-    return address or "an unnamed server" if port is None else f"{address}:{port}"
+    def _deliver(self, ending: Ending, record: StreamRecord, *, wait: bool) -> None:
+        """Give the record to its receivers. None is given it twice, also if this is interrupted and called again."""
+        monitor = self._monitor
+        if ending.delivered == 0:
+            ending.delivered = 1
+            self.recorder.frozen_for(self.labels, self._uncounted(self.session.frozen_s))
+            self.recorder.ended(self.labels, record, self._context)
+        if ending.delivered == 1:
+            ending.delivered = 2
+            if monitor.journal is not None:
+                monitor.journal.write(record)
+        if ending.delivered == 2:  # a queue that recognizes the same record
+            monitor.hooks.call(monitor.settings.on_end, record, wait=wait)
+            ending.delivered = 3

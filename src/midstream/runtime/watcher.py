@@ -2,24 +2,23 @@
 
 One daemon thread serves the whole process. It starts with the first open stream, sleeps until the earliest moment at
 which a stream can freeze, looks at the streams whose moment it is and at no other, parks when nothing is open and ends
-soon after. Streams that are dropped without being closed
-are handed to it from the garbage collector, where no lock may be taken and nothing may be recorded.
+soon after. While streams are open it wakes twice a second at least: how late it is shows whether this process gets to
+run. Streams that are dropped without being closed are handed to it from the garbage collector, where no lock may be
+taken and nothing may be recorded.
 """
 
 from __future__ import annotations
 
-import atexit
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from midstream._support.internal_errors import report_internal_error
+from midstream._support.idle import notify_idle
+from midstream._support.internal_errors import OnceLog, report_internal_error
+from midstream._support.lifecycle import Worker, run_exit_before_others
 from midstream.runtime.schedule import Schedule
 
-EXITS = 3
-"""How often the exit function moves to the last place: a provider is set early, and CPython keeps each place left."""
 LINGER_S = 0.5
 """How long the watcher stays parked for the next stream before it ends."""
 FROZEN_TICK_S = 1.0
@@ -27,15 +26,18 @@ FROZEN_TICK_S = 1.0
 IDLE_TICK_S = 5.0
 """How often a stream is looked at that can do nothing just now, such as one in its tail."""
 REST_S = 0.01
-REST_PER_STREAM_S = 1e-5
+REST_PER_STREAM_S = 5e-5
 LONGEST_REST_S = 0.1
 """How long the watcher sleeps at least, so that streams whose moments lie close together cost one waking: 10 ms, and a
-tenth of a second from ten thousand streams on."""
+tenth of a second from two thousand streams on."""
 MANY_NEW = 1024
 LONGEST_SLEEP_S = 3600.0
+PULSE_S = 0.5
+"""How long the watcher sleeps at most while streams are open, so that it notices when nothing gets to run."""
 STALL_S = 0.25
 """How late the watcher must be for the process to count as having stood still; a busy machine stays well below."""
-STALL_FRESH_S = 0.05
+SETTLE_S = 0.05
+"""How soon the watcher wakes after it was late: only once it wakes in time is the process known to run again."""
 
 
 class Watched(Protocol):
@@ -57,24 +59,16 @@ class Watched(Protocol):
 class Roster:
     """The open streams of one process. Adding and removing take no lock: one dictionary operation each."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        *,
-        threaded: bool = True,
-        at_exit: Callable[[], object] | None = None,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], *, threaded: bool = True) -> None:
         self.clock = clock
-        self._at_exit = at_exit or self.close
         self._threaded = threaded
         self._open: dict[int, Watched] = {}
         self._new: deque[tuple[int, float | None]] = deque()
         self._inbox: SimpleQueue[Watched | None] = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._starts = 0
+        self._worker = Worker("midstream-watcher", self._run)
         self._wakes_at = float("inf")
-        self._stall = (0.0, float("-inf"))
+        self._stalled_from: float | None = None
+        self._log = OnceLog()
 
     def add(self, stream: Watched, freezes_by: float | None) -> None:
         """Take in a stream that cannot freeze before `freezes_by` (None: never)."""
@@ -83,14 +77,18 @@ class Roster:
         if not self._threaded:
             return
         self._new.append((key, freezes_by))  # by number: it shall not keep alive what has ended
-        if self._thread is None:
+        if self._worker.thread is None:
             self._start()
         elif (freezes_by is not None and freezes_by < self._wakes_at) or len(self._new) > MANY_NEW:
             self._inbox.put(None)
 
-    def remove(self, stream: Watched) -> bool:
-        """Strike off a stream that has ended; False if it was off the list already."""
-        return self._open.pop(id(stream), None) is not None
+    def remove(self, stream: Watched) -> None:
+        """Strike off a stream that has ended."""
+        if self._open.pop(id(stream), None) is not None and not self._open:
+            notify_idle()
+
+    def __contains__(self, stream: object) -> bool:
+        return self._open.get(id(stream)) is stream
 
     def abandon(self, stream: Watched) -> None:
         """Hand over a dropped stream. Safe in the garbage collector: the queue is reentrant, and that is all."""
@@ -112,15 +110,16 @@ class Roster:
         return soonest
 
     def stalled_since(self, now: float) -> float | None:
-        """Since when the whole process stood still, if it did until just now.
+        """Since when this process has not got to run, as far as is known; None if it does.
 
-        The watcher sleeps on a timer. If it comes late, or is due and has not come, nobody in this process got to run:
-        the machine slept, the process was stopped, or some extension kept the interpreter to itself.
+        The watcher sleeps on a timer. If it is late, or is due and has not come, no thread of this process got to run
+        in time: the machine slept, the process was stopped, or others kept the interpreter or the processor to
+        themselves. That ends with the first time that it wakes when it should.
         """
-        if now - self._wakes_at > STALL_S:
-            return self._wakes_at
-        since, until = self._stall
-        return since if now - until <= STALL_FRESH_S else None
+        wakes_at = self._wakes_at
+        if self._stalled_from is None and now - wakes_at > STALL_S:
+            return wakes_at
+        return self._stalled_from
 
     def drain(self) -> None:
         """End the dropped streams that were handed over."""
@@ -145,26 +144,19 @@ class Roster:
         self._open = {}
         self._new = deque()
         self._inbox = SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread = None
+        self._worker.start_over()
+        self._stalled_from = None
 
     def _start(self) -> None:
-        with self._starting:
-            if self._thread is not None:
-                return
-            if self._starts < EXITS:
-                # Registered last, so that it runs before the metric providers' own exit functions.
-                atexit.unregister(self._at_exit)
-                atexit.register(self._at_exit)
-            self._starts += 1
+        def prepare() -> None:
+            run_exit_before_others()
             self._wakes_at = LONGEST_SLEEP_S + self.clock()
-            thread = threading.Thread(target=self._run, name="midstream-watcher", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as exc:  # the interpreter is shutting down, or out of threads
-                report_internal_error("watcher", exc)
-            else:
-                self._thread = thread
+            self._stalled_from = None
+
+        if not self._worker.start(prepare):  # the interpreter is shutting down, or out of threads
+            self._log.warn(
+                "start", "no thread could be started for the watcher; freezes are noticed when they end"
+            )
 
     def _run(self) -> None:
         parked = False
@@ -174,7 +166,7 @@ class Roster:
             again = self._look(schedule, self.clock())
             if self._open:
                 parked = False
-            elif parked and self._end():
+            elif parked and self._worker.end_if(lambda: not self._open and self._inbox.empty()):
                 return
             else:
                 parked = True
@@ -203,20 +195,16 @@ class Roster:
         if again is not None and again < until:
             rest = min(LONGEST_REST_S, max(REST_S, REST_PER_STREAM_S * len(self._open)))
             until = max(again, now + rest)
+        if self._open:
+            until = min(until, now + (PULSE_S if self._stalled_from is None else SETTLE_S))
         self._wakes_at = until
         try:
             stream = self._inbox.get(timeout=max(0.0, until - now))
         except Empty:
-            woke = self.clock()
-            if woke - until > STALL_S:
-                self._stall = (until, woke)
+            if self.clock() - until <= STALL_S:
+                self._stalled_from = None
+            elif self._stalled_from is None:
+                self._stalled_from = until
             return
         if stream is not None:
             stream.abandoned()
-
-    def _end(self) -> bool:
-        with self._starting:
-            if self._open or not self._inbox.empty():
-                return False
-            self._thread = None
-            return True

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from midstream.stream.model import FreezeSpan, Suspicion
 
 MOST_SPANS = 64
 """A stream that freezes more often than this is described well enough by its longest freezes."""
+
+
+class Signal(Enum):
+    """What a chunk means for the freeze in progress, as the tracker must announce it."""
+
+    FROZE = "froze"
+    """The gap crossed the threshold before the watcher saw it, and goes on."""
+    THAWED = "thawed"
+    """A gap at or past the threshold ended with this chunk."""
 
 
 def keep(spans: tuple[FreezeSpan, ...], span: FreezeSpan) -> tuple[FreezeSpan, ...]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import Enum
+from typing import Literal
 
 from midstream.stream.answer import AnswerState
 from midstream.stream.chunks import REASONING, TEXT, TOOL_CALL, Reading
-from midstream.stream.freezes import suspect
+from midstream.stream.freezes import Signal, suspect
 from midstream.stream.model import FREEZE_AFTER_S, Call, Outcome, Phase, Suspicion
 
 CAUGHT_UP_S = 0.002
@@ -21,15 +21,6 @@ HOLDING_RECHECK_S = 0.05
 """How soon to look again at a stream whose caller is busy: its gap cannot grow until the caller asks again."""
 
 _STEADY = (TEXT, REASONING, TOOL_CALL)
-
-
-class Signal(Enum):
-    """What a chunk means for the freeze in progress, for whoever has to tell others."""
-
-    FROZE = "froze"
-    """The gap crossed the threshold before the watcher saw it, and goes on."""
-    THAWED = "thawed"
-    """A gap at or past the threshold ended with this chunk."""
 
 
 class Session:
@@ -58,8 +49,7 @@ class Session:
         self.ended = False
         self.unnamed = True  # no chunk has named the model, and one still may
 
-        # What the next chunk most probably says: more of the same output, nothing counted, nothing finished. While that
-        # is so the iterators keep the books themselves, since a call would cost as much as all of them.
+        # What the next chunk most probably holds: more of the same output. While it does, the iterators update this.
         self.steady: Reading | None = None
         self.content_chunks = 0
         self._others = 0
@@ -69,13 +59,12 @@ class Session:
         self.last_event = opened
         self.phase: Phase = "text"
 
-        self.wait_from: float | None = None  # since when the caller is blocked on the stream, while he is
+        self.wait_from: float | None = None  # since when the caller is blocked on the stream; None while not
         self.waited = 0.0 if call.started is None else opened - call.started
         self.blocked = 0.0  # waits in which the chunk was there, and our own side was not
         self.caught_up = opened  # when the caller last waited for a chunk that was not there yet
         self.max_hold: float | None = None
         self.max_interval: float | None = None
-
         self.gap = 0.0  # waits since the last content, the one in progress not included
         self.last_gap = 0.0  # the silence that ended last, how long, since when, and in what
         self.last_gap_at: float | None = None
@@ -103,6 +92,11 @@ class Session:
         return self.wait_from is not None and not self.ended
 
     @property
+    def state(self) -> Literal["waiting", "holding", "frozen"]:
+        """What the open stream is doing now."""
+        return "frozen" if self.frozen else "waiting" if self.wait_from is not None else "holding"
+
+    @property
     def last_content(self) -> float | None:
         """When the caller got the last chunk with output."""
         moment = self.last_event
@@ -119,7 +113,7 @@ class Session:
         return self.steady, self.max_gap or 0.0, self.max_hold or 0.0
 
     def on_steady_chunk(self, now: float) -> None:
-        """The wait ended with one more chunk of the same: what `_streams` does in place."""
+        """The wait ended with one more chunk of the same: what `runtime.generators` does in place."""
         wait_from, last = self.wait_from, self.last_event
         if wait_from is None:
             return
@@ -211,7 +205,7 @@ class Session:
         return self._end(self._unless_finished(outcome) if outcome is Outcome.CANCELLED else outcome, now)
 
     def left(self, now: float | None, *, cancelled: bool = False) -> Outcome | None:
-        """The caller closed or dropped the stream; `now` is None if nobody saw when, only that it has happened."""
+        """The caller closed or dropped the stream; `now` is None if it is not known when."""
         if self.answer.finished and not self.waiting:
             self._enter_tail()
         if self.chunks == 0 and not self.waiting and self.last_event == self.opened:
@@ -219,6 +213,15 @@ class Session:
         else:
             outcome = self._unless_finished(Outcome.CANCELLED if cancelled else Outcome.LEFT_EARLY)
         return self._end(outcome, self.last_event if now is None else now)
+
+    def note_stood_still(self, seconds: float) -> None:
+        """For that much of the time taken off the whole process stood still."""
+        self.stood_still += seconds
+
+    def note_freeze(self, *, hidden: int = 0, shared: int = 0) -> None:
+        """Count a freeze that the caller did not wait for, or that other streams of the server have as well."""
+        self.hidden += hidden
+        self.shared += shared
 
     def over(self) -> None:
         """The stream is over, or none of this process's any more."""
@@ -240,7 +243,7 @@ class Session:
         return now + (left if self.waiting else max(left, HOLDING_RECHECK_S))
 
     def try_freeze(self, now: float) -> bool:
-        """Claim the freeze if the open gap has reached the threshold and nobody has claimed it. One claimer at a time.
+        """Claim the freeze if the open gap has reached the threshold and it is unclaimed. One claimer at a time.
 
         The driving thread may take a chunk meanwhile, without a lock; the claim is then withdrawn.
         """
@@ -255,7 +258,7 @@ class Session:
         return True
 
     def thaw(self) -> bool:
-        """End the freeze that `chunk` reported as thawed; True if nobody had claimed it, so that it counts only now."""
+        """End the freeze that `chunk` reported as thawed; True if it was unclaimed, so that it counts only now."""
         unclaimed = not self.frozen
         if unclaimed:
             self.freezes += 1

@@ -171,7 +171,7 @@ def view_of(session: Session, now: float) -> OpenStream:
         request_model=call.request_model,
         response_model=session.answer.model,
         attributes=dict(session.attributes),
-        state="waiting" if session.waiting else "holding",
+        state=session.state,
         frozen=session.frozen,
         open_gap_s=session.open_gap(now),
         since_chunk_s=None if session.first_chunk is None else now - session.last_event,

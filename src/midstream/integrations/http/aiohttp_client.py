@@ -82,7 +82,8 @@ def _observe(request: Sending, response: Any, kwargs: dict[str, Any]) -> None:
 
 def _wire(response: Any, clock: Callable[[], float]) -> WireClock | None:
     transport = getattr(response.connection, "transport", None)
-    return None if transport is None else wire_clock_of(transport.get_extra_info("socket"), clock)
+    socket = None if transport is None else transport.get_extra_info("socket")
+    return wire_clock_of(socket, clock, response.headers)
 
 
 class ObservedReader(_Proxy):

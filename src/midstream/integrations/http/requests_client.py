@@ -82,7 +82,7 @@ def _observe(request: Sending, response: Any) -> None:
 
 def _wire(raw: Any, clock: Callable[[], float]) -> WireClock | None:
     connection = getattr(raw, "_connection", None)
-    return wire_clock_of(getattr(connection, "sock", None), clock)
+    return wire_clock_of(getattr(connection, "sock", None), clock, raw.headers)
 
 
 class _Url:

@@ -69,13 +69,19 @@ def _follow(stream: Any, pending: PendingCall) -> None:
     """Put ourselves between a stream and its iterator. The stream stays the SDK's own object."""
     response, source = stream.response, stream._iterator
     wire, on_loop = wire_clock(response, pending.monitor.process.clock), hasattr(source, "__anext__")
-    tracker = pending.monitor.open(pending.call, pending.context, wire, on_loop=on_loop)
-    hide = is_usage_chunk if pending.hide_usage else None
-    read = pending.read or reader_for(pending.call.operation)
-    follower = _FOLLOWERS.get(type(source)) or (AsyncSteps if on_loop else Steps)
-    stream._iterator = followed = follower(source, tracker, read, hide)
-    CloseHook(response, "aclose" if on_loop else "close", followed, tracker)
-    opened_inside()
+    tracker = None
+    try:
+        tracker = pending.monitor.open(pending.call, pending.context, wire, on_loop=on_loop)
+        hide = is_usage_chunk if pending.hide_usage else None
+        read = pending.read or reader_for(pending.call.operation)
+        follower = _FOLLOWERS.get(type(source)) or (AsyncSteps if on_loop else Steps)
+        stream._iterator = followed = follower(source, tracker, read, hide)
+        CloseHook(response, "aclose" if on_loop else "close", followed, tracker)
+        opened_inside()
+    except BaseException:
+        if tracker is not None:
+            tracker.withdraw()
+        raise
 
 
 def _stream_in(obj: Any) -> Any:

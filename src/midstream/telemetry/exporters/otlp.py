@@ -101,13 +101,13 @@ class _Delivery(MetricExporter):
         if before and not arrived:
             safe_log(
                 logging.WARNING,
-                "midstream: metrics do not reach %s (%s); streams are unaffected, and until it works again "
+                "metrics do not reach %s (%s); streams are unaffected, and until it works again "
                 "no more is said",
                 self._target,
                 reason or "no reason given",
             )
         elif arrived and not before:
-            safe_log(logging.INFO, "midstream: metrics reach %s again", self._target)
+            safe_log(logging.INFO, "metrics reach %s again", self._target)
 
 
 class _Hush(logging.Filter):

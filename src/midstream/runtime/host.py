@@ -1,0 +1,87 @@
+"""What surrounds a tracker: the monitor it belongs to, the state of its end, a sentinel for its iterator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from midstream.runtime.hooks import Hooks
+from midstream.runtime.settings import Settings
+from midstream.runtime.watcher import Roster
+from midstream.stream.model import StreamRecord
+from midstream.stream.session import Session
+
+if TYPE_CHECKING:
+    import threading
+
+    from midstream.telemetry.recorder import Recorder
+
+
+class RecordWriter(Protocol):
+    """A journal."""
+
+    def write(self, record: StreamRecord) -> None:
+        """Have the record written soon."""
+
+
+class Host(Protocol):
+    """What a tracker needs of the monitor that it belongs to."""
+
+    lock: threading.Lock
+    hooks: Hooks
+    roster: Roster
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+
+    @property
+    def recorder(self) -> Recorder:
+        """Where the metrics go."""
+
+    @property
+    def journal(self) -> RecordWriter | None:
+        """Where the records go."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The monotonic clock."""
+
+    @property
+    def wall(self) -> Callable[[], float]:
+        """Unix time."""
+
+    def sessions(self) -> list[Session]:
+        """The sessions of all streams that are open."""
+
+
+class Droppable(Protocol):
+    """A stream that can be handed over when its iterator is gone."""
+
+    def dropped(self) -> None:
+        """The iterator is gone."""
+
+
+class Sentinel:
+    """Lives in the frame of an iterator. When the frame is gone, however that came, the stream has ended."""
+
+    __slots__ = ("_tracker",)
+
+    def __init__(self, tracker: Droppable) -> None:
+        self._tracker = tracker
+
+    def __del__(self) -> None:
+        self._tracker.dropped()
+
+
+class Ending:
+    """How far the end of a stream has come."""
+
+    __slots__ = ("claimed_at", "delivered", "dropped_at", "record", "was_dropped")
+
+    def __init__(self) -> None:
+        self.claimed_at: float | None = None
+        self.was_dropped = False
+        self.dropped_at: float | None = None
+        self.record: StreamRecord | None = None
+        self.delivered = 0  # how many of the receivers of the record have been given it
