@@ -212,7 +212,7 @@ def test_reasoning_is_warned_of(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         (["--engine", "gpt"], 2, "gpt is not one of vllm, sglang"),
         (["--plot", "lengths.pdf"], 2, "lengths.pdf must end in .png or .svg."),
         (["--where", "model=other"], 1, "is meant: they began from "),
-        (["--since", "yesterday"], 2, "'yesterday' is no moment"),
+        (["--since", "yesterday"], 2, "'yesterday' is not a valid time"),
         (["--prometheus", "localhost:9"], 2, "it does not go with --prometheus"),
     ],
 )

@@ -123,7 +123,7 @@ def test_the_threshold_is_that_of_the_records_unless_one_is_given(
         (["--before", "3d..2d"], 2, "say what is compared"),
         (["--before", "3d", "--after", "2d..1d"], 2, "'3d' is not FROM..TO"),
         (["--before", "3d..1d", "--after", "2d..now"], 2, "it ends after --after begins"),
-        (["--at", "soon"], 2, "'soon' is no moment"),
+        (["--at", "soon"], 2, "'soon' is not a valid time"),
         (["--since", "3d", "--before", "3d..2d", "--after", "1d..now"], 2, "they go with --at"),
         (["one.db"], 2, "give two journals"),
         (["one.db", "two.db", "--at", "2h"], 2, "two journals are compared as a whole"),

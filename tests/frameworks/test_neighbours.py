@@ -14,7 +14,6 @@ import pytest
 
 from frameworks.neighbour import PEERS
 from support.frameworks_through import ROWS
-from support.paths import ROOT, TESTS
 
 HERE = Path(__file__).parent
 
@@ -28,7 +27,7 @@ def seen(peer: str, order: str) -> Any:
         text=True,
         check=False,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TESTS, ROOT)))},
+        env={**os.environ, "PYTHONPATH": str(HERE.parent)},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

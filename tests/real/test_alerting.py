@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -207,13 +206,8 @@ def has_data(server: Prometheus, expr: str) -> bool:
 @contextmanager
 def shown(prometheus: str) -> Iterator[str]:
     """Serve the overview as `midstream dashboard --serve` does."""
-    page = DashboardPage(("127.0.0.1", 0), prometheus, DASHBOARDS["overview"](Naming.PROMETHEUS))
-    threading.Thread(target=page.serve_forever, daemon=True).start()
-    try:
+    with DashboardPage(("127.0.0.1", 0), prometheus, DASHBOARDS["overview"](Naming.PROMETHEUS)) as page:
         yield f"http://127.0.0.1:{page.server_port}"
-    finally:
-        page.shutdown()
-        page.server_close()
 
 
 def seen(url: str, home: Path, *more: str) -> str:

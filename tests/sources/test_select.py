@@ -60,7 +60,7 @@ def test_a_time_without_an_offset_is_local() -> None:
 @pytest.mark.parametrize("text", ["", "yesterday", "2 hours", "-3h", "2026-13-01", "h", "1e3s"])
 def test_what_is_no_moment_says_how_to_write_one(text: str) -> None:
     """One sentence with examples."""
-    with pytest.raises(SelectionError, match="is no moment; write 30m, 2h or 7d"):
+    with pytest.raises(SelectionError, match="is not a valid time; write 30m, 2h or 7d"):
         moment(text, NOW)
 
 

@@ -44,8 +44,10 @@ from midstream.cli.dashboard.page import DashboardPage
 from midstream.integrations.generic.object_proxy import ObjectProxy
 from midstream.integrations.patching import Patches
 from midstream.journal import Journal, flush
+from midstream.monitoring.alerts import Naming
+from midstream.monitoring.dashboards import DASHBOARDS
 from midstream.setup import Setup
-from midstream.sources.http import UnreachableError
+from midstream.sources.prometheus_api import PrometheusError
 from midstream.telemetry.exporters.configuration import export_configuration
 from midstream.testing import (
     CUT,
@@ -64,6 +66,7 @@ from midstream.testing import (
     scripted_async,
     usage,
 )
+from support.commands import end, read_until, running
 from support.harness import Answer, settled
 from support.needs import needs_responses
 from support.records import a_record
@@ -840,29 +843,25 @@ def test_no_login_key_or_query_is_in_what_a_command_says(  # noqa: PLR0917 - fix
     assert bird.in_(repr([(record.getMessage(), record.args) for record in ours])) == []
 
 
-def test_no_login_is_in_what_the_dashboard_says(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_login_is_in_what_the_dashboard_says() -> None:
     """Neither on the console nor on the page, which shows what is wrong with the Prometheus behind it."""
-    said: list[str] = []
-
-    def ask_once(page: DashboardPage, *_: Any) -> None:
-        said.append(page.prometheus)
-        with pytest.raises(UnreachableError) as caught:
-            page.ask(0, 0, 0.0, 60.0)
-        said.append(str(caught.value))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", ask_once)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://{bird('user')}:{bird('password')}@127.0.0.1:{taken.getsockname()[1]}"
-        assert main(["dashboard", "--serve", url, "--port", "0"]) == 130
+        with running("dashboard", "--serve", url, "--port", "0") as process:
+            printed = read_until(process, "^http://")
+            status, said = end(process)
+        dashboard = DASHBOARDS["overview"](Naming.PROMETHEUS)
+        with (
+            DashboardPage(("127.0.0.1", 0), url, dashboard) as page,
+            pytest.raises(PrometheusError) as caught,
+        ):
+            page.query(0, 0, 0.0, 60.0)
 
-    printed = capfd.readouterr()
-    assert "Showing overview from http://127.0.0.1:" in printed.out
-    assert "nothing listens at http://127.0.0.1:" in said[1]
-    assert bird.in_(printed.out + printed.err + "".join(said)) == []
+    assert status == 130
+    assert "Showing overview from http://127.0.0.1:" in printed
+    assert "nothing listens at http://127.0.0.1:" in str(caught.value)
+    assert bird.in_(printed + said + page.prometheus + str(caught.value)) == []
 
 
 # Where we listen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from midstream._support.sanitize import clean
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.listening import ListenOptions, listening, wait_for_interrupt
 from midstream.cli.common.option_groups import with_option_groups
@@ -83,8 +86,8 @@ def _show(console: Console, recordings: Sequence[Recording], base_url: str, spee
     table.add_column("longest gap", justify="right")
     for recording in recordings:
         table.add_row(
-            recording.name,
-            recording.model,
+            Text(clean(recording.name)),
+            Text(clean(recording.model)),
             recording.operation if recording.is_stream else f"{recording.operation}, HTTP {recording.status}",
             f"{recording.ended_at_s:.1f} s",
             f"{recording.longest_silence_s:.3f} s",
@@ -104,6 +107,6 @@ def _example(recordings: Sequence[Recording], base_url: str) -> str:
 from openai import OpenAI
 
 client = OpenAI(base_url="{base_url}", api_key="none")
-for chunk in client.{_CALLS[shown.operation].format(name=shown.name)}:
+for chunk in client.{_CALLS[shown.operation].replace('"{name}"', json.dumps(clean(shown.name), ensure_ascii=False))}:
     print(chunk)
 """

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from json import JSONDecodeError
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -19,6 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from midstream._support.foreign import ForeignError, json_of
+from midstream._support.sanitize import clean
 from midstream.lab._choice import Choice, RefusedError
 from midstream.lab.recording import PATHS, Operation, Recording
 
@@ -36,10 +37,10 @@ def replayer(recordings: Sequence[Recording], *, speed: float = 1.0) -> Starlett
         async def answer(request: Request) -> Response | _Playback:
             asked_at = asyncio.get_running_loop().time()
             try:
-                recording = _pick(choice, operation, await request.json())
+                recording = _pick(choice, operation, json_of((await request.body()).decode()))
             except RefusedError as refusal:
                 return _refuse(refusal)
-            except (JSONDecodeError, UnicodeDecodeError):
+            except (ForeignError, UnicodeDecodeError):
                 return _refuse(RefusedError(400, "The request body is not JSON.", None))
             except ClientDisconnect:
                 return Response()
@@ -111,7 +112,9 @@ def _pick(choice: Choice, operation: Operation, body: object) -> Recording:
 async def _nothing_here(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     served = ", ".join(f"POST {path}" for path in PATHS.values())
-    message = f"Nothing answers {request.method} {request.url.path}; try {served} or GET /v1/models."
+    message = (
+        f"Nothing answers {clean(request.method)} {clean(request.url.path)}; try {served} or GET /v1/models."
+    )
     return _refuse(RefusedError(status, message, None))
 
 

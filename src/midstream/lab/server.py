@@ -7,33 +7,38 @@ import ipaddress
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
+
+from midstream.lab._bounded import BoundedApplication, BoundedProtocol
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 
 @contextmanager
-def serve(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def serve(
+    app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0, allow_hosts: Collection[str] = ()
+) -> Iterator[str]:
     """Serve `app` in a background thread, and give the base URL for an OpenAI client (`http://host:port/v1`).
 
-    Port 0 takes a free one. On the way out open streams are cut; everything is gone when the block has ended.
-    Raises OSError when the address cannot be had.
+    Port 0 takes a free one. `allow_hosts` are host names that are answered beside loopback ones. On the way out open
+    streams are cut; everything is gone when the block has ended. Raises OSError when the address cannot be had.
     """
     with _listen(host, port) as listener:
         config = uvicorn.Config(
-            app,
-            http="h11",
+            BoundedApplication(app, host, allow_hosts),
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             access_log=False,
             log_config=None,
             server_header=False,
             timeout_graceful_shutdown=5,
+            h11_max_incomplete_event_size=16 * 1024,
         )
         server = _ThreadedServer(config)
         # A daemon, so that a caller who never leaves the block cannot hold the interpreter at exit.
@@ -47,16 +52,19 @@ def serve(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[s
             thread.join()
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Pass over what uvicorn says of an answer that was cut: the applications of the lab do that on purpose."""
-    return record.msg != "ASGI callable returned without completing response."
+_ROUTINE = {"ASGI callable returned without completing response.", "Invalid HTTP request received."}
 
 
-logging.getLogger("uvicorn.error").addFilter(_is_news)
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Leave out answers that were cut, which applications of the lab do on purpose, and requests that are none."""
+    return record.msg not in _ROUTINE
+
+
+logging.getLogger("uvicorn.error").addFilter(_is_worth_logging)
 
 
 class _ThreadedServer(uvicorn.Server):
-    """A uvicorn server that says when it is up, and that does not wait for streams when it goes down."""
+    """A uvicorn server that signals when it is up, and does not wait for streams when it goes down."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

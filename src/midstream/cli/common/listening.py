@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
 
 import typer
 
@@ -19,7 +19,18 @@ from midstream.cli.common.errors import CliError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["ListenOptions", "listening", "wait_for_interrupt", "warn_if_public", "why_not"]
+__all__ = ["AllowHostOption", "ListenOptions", "listening", "wait_for_interrupt", "warn_if_public", "why_not"]
+
+
+AllowHostOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="Answer this host name, too; a loopback address answers its own only. May be repeated.",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,7 @@ class ListenOptions:
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 is any free one.")
     ] = 0
+    allow_host: AllowHostOption = None
 
 
 @contextmanager
@@ -39,7 +51,9 @@ def listening(app: ASGIApp, options: ListenOptions) -> Iterator[str]:
 
     with ExitStack() as stack:
         try:
-            base_url = stack.enter_context(serve(app, host=options.host, port=options.port))
+            base_url = stack.enter_context(
+                serve(app, host=options.host, port=options.port, allow_hosts=tuple(options.allow_host or ()))
+            )
         except OSError as error:
             raise CliError(why_not(error, options.host, options.port)) from error
         warn_if_public(options.host, "use this server")

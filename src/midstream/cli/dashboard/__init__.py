@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from midstream.cli.common.errors import CliError, unwritten
-from midstream.cli.common.listening import ListenOptions, warn_if_public
+from midstream.cli.common.listening import ListenOptions, wait_for_interrupt, warn_if_public
 from midstream.cli.common.option_groups import with_option_groups
 from midstream.cli.common.plain_help import choices
 from midstream.cli.dashboard.page import DashboardPage
@@ -96,7 +96,12 @@ def _write(folder: Path, names: tuple[str, ...], naming: Naming) -> None:
 
 def _serve(url: str, listen: ListenOptions, name: str, naming: Naming) -> None:
     try:
-        page = DashboardPage((listen.host, listen.port), url, DASHBOARDS[name](naming))
+        page = DashboardPage(
+            (listen.host, listen.port),
+            url,
+            DASHBOARDS[name](naming),
+            allow_hosts=tuple(listen.allow_host or ()),
+        )
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--serve") from error
     except OSError as error:
@@ -109,7 +114,7 @@ def _serve(url: str, listen: ListenOptions, name: str, naming: Naming) -> None:
             f"Showing {name} from {page.prometheus}, until Ctrl-C:\n\nhttp://{listen.host}:{page.server_port}/\n"
         )
         sys.stdout.flush()
-        trouble = page.trouble()
-        if trouble is not None:
-            sys.stderr.write(f"midstream: warning: the panels stay empty: {trouble}\n")
-        page.serve_forever()
+        problem = page.problem()
+        if problem is not None:
+            sys.stderr.write(f"midstream: warning: the panels stay empty: {problem}\n")
+        wait_for_interrupt()

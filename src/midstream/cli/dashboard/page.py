@@ -1,62 +1,121 @@
-"""The overview without a Grafana: a page of our own that shows the same panels from the same queries."""
+"""The overview without Grafana: a page of its own that shows the same panels from the same queries."""
 
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from midstream._support.http_hosts import host_of
+from midstream._support.http_listener import HttpListener, HttpRequest, HttpResponse
 from midstream.cli.common.http_options import PROMETHEUS_TOKEN, headers_of
 from midstream.monitoring.dashboards import Dashboard
 from midstream.monitoring.dashboards.fill import filled
-from midstream.sources.address import shown, url_of
-from midstream.sources.http import Getter, UnreachableError
+from midstream.sources.http import Getter
+from midstream.sources.prometheus_api import LATEST, PrometheusApi, PrometheusError
 
-TIMEOUT_S = 30.0
-PATIENCE_S = 5.0
-"""How long the one question at the start may hold up the page."""
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+TIMEOUT_S = 10.0
+"""For one query; the page's queries are answered one after the other."""
+FIRST_TIMEOUT_S = 5.0
+"""How long the query at the start may delay the page."""
 POINTS = 180
 
 
-class DashboardPage(ThreadingHTTPServer):
+class DashboardPage:
     """Serves one page, and passes the queries of its panels on to a Prometheus: those, and no others.
 
     Raises ValueError if `url` is none, and OSError if the address to listen on cannot be had.
     """
 
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], url: str, dashboard: Dashboard) -> None:
-        self._url = url_of(url)
-        self.prometheus = shown(self._url)
+    def __init__(
+        self, address: tuple[str, int], url: str, dashboard: Dashboard, *, allow_hosts: Sequence[str] = ()
+    ) -> None:
+        self._headers = headers_of(None, PROMETHEUS_TOKEN)
+        self._getter = Getter(self._headers, TIMEOUT_S)
+        self._url = url
+        self._api = PrometheusApi(url, self._getter)
+        self.prometheus = self._api.url
         self.dashboard = dashboard
-        super().__init__(address, _Handler)
+        self._allowed = tuple(allow_hosts)
+        self._listener = HttpListener(
+            *address, self._respond, allow_hosts=allow_hosts, name="midstream-dashboard"
+        )
+        self.server_port = self._listener.port
 
-    def trouble(self) -> str | None:
+    def __enter__(self) -> Self:
+        self._listener.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+        self._getter.__exit__(kind, error, trace)
+
+    def problem(self) -> str | None:
         """Ask Prometheus once, and return what is wrong with it in a sentence; None if it answers."""
-        try:
-            self._answer_to("query", {"query": "1"}, PATIENCE_S)
-        except UnreachableError as error:
-            return str(error)
+        with Getter(self._headers, FIRST_TIMEOUT_S) as getter:
+            try:
+                PrometheusApi(self._url, getter).passed_on("query", {"query": "1"})
+            except PrometheusError as error:
+                return str(error)
         return None
 
-    def ask(self, panel: int, target: int, start: float, end: float) -> bytes:
-        """Evaluate one target over a range. Raises UnreachableError when Prometheus does not answer."""
+    def query(self, panel: int, target: int, start: float, end: float) -> str:
+        """Evaluate one target over a range. Raises PrometheusError, and ValueError for what is no range."""
+        if panel < 0 or target < 0 or not 0 <= start < end <= LATEST:
+            raise ValueError("no range")
         step = max(1.0, (end - start) / POINTS)
         expr = filled(self.dashboard.panels[panel].targets[target].expr, interval_s=max(4 * step, 60.0))
         data = {"start": str(start), "end": str(end), "step": str(step), "query": expr}
-        return self._answer_to("query_range", data, TIMEOUT_S)
+        return self._api.passed_on("query_range", data)
 
-    def _answer_to(self, way: str, data: dict[str, str], timeout_s: float) -> bytes:
-        with Getter(headers_of(None, PROMETHEUS_TOKEN), timeout_s) as getter:
-            answer = getter.get(f"{self._url}/api/v1/{way}", data)
-        if answer.status != 200:
-            raise UnreachableError(
-                f"it answers {answer.status} to a query{answer.error_suffix}; is the path right?"
+    def _respond(self, request: HttpRequest) -> HttpResponse:
+        if not self._is_own(request):
+            return _page(403, '{"error": "pages of other sites are not answered"}')
+        if request.path == "/":
+            page = files("midstream.monitoring.dashboards").joinpath("page.html").read_text(encoding="utf-8")
+            data = json.dumps(described(self.dashboard)).replace("<", "\\u003c")
+            return _page(200, page.replace("/*DASHBOARD*/null", data), "text/html; charset=utf-8")
+        if request.path != "/query":
+            return _page(404, "{}")
+        given = {name: values[0] for name, values in parse_qs(request.query).items()}
+        try:
+            return _page(
+                200,
+                self.query(
+                    int(given["panel"]), int(given["target"]), float(given["start"]), float(given["end"])
+                ),
             )
-        return answer.text.encode()
+        except (KeyError, ValueError, IndexError, OverflowError):
+            return _page(400, '{"error": "panel, target, start and end are numbers"}')
+        except PrometheusError as error:
+            return _page(502, json.dumps({"error": f"{self.prometheus} does not answer: {error}"}))
+
+    def _is_own(self, request: HttpRequest) -> bool:
+        """Whether no page of another site asks."""
+        origin = request.headers.get("origin")
+        if origin is None:
+            return True
+        try:
+            host = host_of(urlsplit(origin).netloc)
+        except ValueError:
+            return False
+        return host is not None and (
+            host == host_of(request.headers.get("host", "")) or host in self._allowed
+        )
+
+
+def _page(status: int, text: str, kind: str = "application/json") -> HttpResponse:
+    headers = {"Cache-Control": "no-store", "Content-Security-Policy": "default-src 'self' 'unsafe-inline'"}
+    return HttpResponse(text.encode(), kind, status, headers)
 
 
 def described(dashboard: Dashboard) -> dict[str, Any]:
@@ -84,42 +143,3 @@ def described(dashboard: Dashboard) -> dict[str, Any]:
             for row in dashboard.rows
         ],
     }
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: DashboardPage
-
-    def do_GET(self) -> None:
-        address = urlsplit(self.path)
-        if address.path == "/":
-            page = files("midstream.monitoring.dashboards").joinpath("page.html").read_text(encoding="utf-8")
-            data = json.dumps(described(self.server.dashboard)).replace("<", "\\u003c")
-            self._answer(200, page.replace("/*DASHBOARD*/null", data).encode(), "text/html; charset=utf-8")
-        elif address.path == "/query":
-            self._query({name: values[0] for name, values in parse_qs(address.query).items()})
-        else:
-            self._answer(404, b"{}", "application/json")
-
-    def _query(self, given: dict[str, str]) -> None:
-        try:
-            panel, target = int(given["panel"]), int(given["target"])
-            body = self.server.ask(panel, target, float(given["start"]), float(given["end"]))
-        except (KeyError, ValueError, IndexError):
-            self._answer(400, b'{"error": "panel, target, start and end are numbers"}', "application/json")
-        except UnreachableError as error:
-            reason = json.dumps({"error": f"{self.server.prometheus} does not answer: {error}"})
-            self._answer(502, reason.encode(), "application/json")
-        else:
-            self._answer(200, body, "application/json")
-
-    def _answer(self, status: int, body: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline'")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass

@@ -14,6 +14,7 @@ import yaml
 from midstream.cli.common.errors import CliError, unread
 from midstream.monitoring.alerts import Tuning
 
+MOST_BYTES = 256 * 1024
 _ALERT_PARTS = {"severity", "for", "keep_firing_for", "enabled"}
 
 
@@ -22,7 +23,7 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        read = _yaml(path)
     except FileNotFoundError:
         raise CliError(
             f"there is no file {path}; `midstream rules --settings` prints one to start from"
@@ -36,6 +37,23 @@ def read_settings(path: Path | None) -> dict[str, Any]:
             f"{path} must hold settings by name; `midstream rules --settings` prints one to start from"
         )
     return dict(read or {})
+
+
+def _yaml(path: Path) -> Any:
+    """Read YAML of a bounded size, without aliases: a few of them can stand for any amount of memory."""
+    with path.open("rb") as file:
+        read = file.read(MOST_BYTES + 1)
+    if len(read) > MOST_BYTES:
+        raise CliError(f"{path} is larger than {MOST_BYTES >> 10} KiB, which no file of settings is")
+    text = read.decode("utf-8")
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+            raise CliError(f"{path} has an alias (`*name`), which settings cannot; write the value out")
+        return yaml.safe_load(text)
+    except (RecursionError, OverflowError, ValueError) as error:
+        raise CliError(
+            f"{path} holds a value that is nested too deeply, or a number that is too large"
+        ) from error
 
 
 def with_assignments(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import time
@@ -16,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from midstream._support.foreign import ForeignError, json_of
 from midstream.engines import facts_of
 from midstream.engines.faults import Fault
 from midstream.lab.admission import ENGINES, build, engine, engine_name
@@ -109,12 +109,12 @@ class _EmulatorApplication:
     def _answer(self, operation: Operation) -> Callable[[Request], Any]:
         async def answer(request: Request) -> ASGIApp:
             try:
-                body = json.loads(await request.body())
+                body = json_of((await request.body()).decode())
                 asked = read_body(body, operation, self._dialect)
                 self._check(asked)
             except ClientDisconnect:
                 return Response()
-            except (json.JSONDecodeError, UnicodeDecodeError):
+            except (ForeignError, UnicodeDecodeError):
                 return self._refuse(Fault(400, "The request body is not JSON."))
             except BadRequestError as error:
                 return self._refuse(error.fault)

@@ -18,8 +18,12 @@ CHARACTERS_PER_TOKEN = 4
 FIELD = "emulate"
 """The field of a request's body that tells the emulator what no real server could be told."""
 
+MOST_CHOICES = 128
+"""As OpenAI's API has it."""
+MOST_TOKENS = 1_000_000
+"""What a request may wish for: more than any context holds."""
 _WISHES = ("prompt_tokens", "answer_tokens", "fail_at")
-_IN_WORDS = re.compile(r"\btokens=(\d{1,7})\b")
+_IN_WORDS = re.compile(r"\btokens=(\d{1,6})\b")
 _LIMITS: Mapping[Operation, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
     "text_completion": ("max_tokens",),
@@ -69,6 +73,14 @@ class ParsedRequest:
 
 def read_body(body: object, operation: Operation, dialect: Dialect) -> ParsedRequest:
     """Return what was asked. Raises BadRequestError for what the engine would refuse by the body alone."""
+    try:
+        return _read(body, operation, dialect)
+    except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
+        # A field of a type that no API has; which one, engines do not tell better.
+        raise BadRequestError("The request body has a field of a type that it cannot have.") from error
+
+
+def _read(body: object, operation: Operation, dialect: Dialect) -> ParsedRequest:
     if not isinstance(body, Mapping):
         raise BadRequestError("The request body must be a JSON object.")
     if dialect.known_fields:
@@ -90,6 +102,8 @@ def read_body(body: object, operation: Operation, dialect: Dialect) -> ParsedReq
     )
     call = _call(body, operation, answer)
     choices = _whole(body, "n") or 1
+    if choices > MOST_CHOICES:
+        raise BadRequestError(f"n must be at most {MOST_CHOICES}, got {choices}.", "n")
     return ParsedRequest(
         operation=operation,
         model=model or "",
@@ -112,8 +126,10 @@ def _told(body: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(given, Mapping):
         raise BadRequestError(f"`{FIELD}` must be an object with {', '.join(_WISHES)}.", FIELD)
     for name, value in given.items():
-        if name not in _WISHES or type(value) is not int or value < 1:
-            raise BadRequestError(f"`{FIELD}` takes {', '.join(_WISHES)}, whole numbers from 1 up.", FIELD)
+        if name not in _WISHES or type(value) is not int or not 1 <= value <= MOST_TOKENS:
+            raise BadRequestError(
+                f"`{FIELD}` takes {', '.join(_WISHES)}, whole numbers from 1 to {MOST_TOKENS:,}.", FIELD
+            )
     return dict(given)
 
 

@@ -172,11 +172,24 @@ def _read(name: str, value: Any, default: Any) -> Any:
             return tuple(value.split(",")) if isinstance(value, str) else tuple(map(str, value))
         if isinstance(default, int | float):
             return type(default)(value)
-        return {str(key): str(one) for key, one in value.items()} if name == "labels" else str(value)
-    except (TypeError, ValueError, AttributeError) as error:
+        return _labels(value) if name == "labels" else str(value)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, TuningError):
             raise
         raise TuningError(f"{name} cannot be {value!r}; its default is {default!r}") from None
+
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def _labels(given: Mapping[Any, Any]) -> dict[str, str]:
+    """Return labels by name. Raises TuningError for a name that Prometheus does not take."""
+    for name in given:
+        if not isinstance(name, str) or not _LABEL.fullmatch(name):
+            raise TuningError(
+                f"{str(name)!r} is not the name of a label; it takes letters, digits and _, and begins with no digit"
+            )
+    return {name: str(value) for name, value in given.items()}
 
 
 def _bool(value: Any) -> bool:
@@ -199,5 +212,5 @@ def _override(alert: str, parts: Mapping[str, Any]) -> Override:
         for_=optional["for"],
         keep_firing_for=optional["keep_firing_for"],
         enabled=None if parts.get("enabled") is None else _bool(parts["enabled"]),
-        labels={str(key): str(one) for key, one in parts.get("labels", {}).items()},
+        labels=_labels(parts.get("labels", {})),
     )
