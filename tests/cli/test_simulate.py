@@ -44,7 +44,7 @@ def test_one_run_is_told_figure_by_figure(capsys: pytest.CaptureFixture[str]) ->
     out = printed(capsys, *SMALL)
     lines = [line.rstrip() for line in out.splitlines()]
     assert lines[0] == (
-        "vllm on l4, num-gpu-blocks 600: reserves nothing; evicts the last one admitted, to the front"
+        "vllm on l4, num-gpu-blocks 600: reserves nothing; preempts the last one admitted, to the front"
     )
     assert [line.split("  ")[0] for line in lines[2:6]] == [
         "throughput",

@@ -28,7 +28,7 @@ OVERSIZED = Fired(
     "info",
     "max_tokens is far larger than what answers use",
     f"99 % of the answers use less than 4.97% of max_tokens. {WHO} An engine that reserves memory makes "
-    f"everyone wait for "
+    f"all requests wait for "
     "it. Lower max_tokens to the p99.9 of real lengths.",
     CAPACITY,
 )
@@ -100,14 +100,14 @@ OVERFLOW = Fired(
 STOPPED = Fired(
     "warning",
     "There are no streams where there always were some",
-    "No stream in 30m, and 30 in the same time 1d ago. Affected: job app. Either nobody asks, or nothing is measured: "
-    "check the target in Prometheus, then the client.",
+    "No stream in 30m, and 30 in the same time 1d ago. Affected: job app. Either no request comes, or nothing is "
+    "measured: check the target in Prometheus, then the client.",
     OF_THE_JOB,
     JOB,
 )
 SILENT = Fired(
     "critical",
-    "The monitor is silent although there should be traffic",
+    "No metrics of streams although there should be traffic",
     "Neither an open nor an ended stream in 15m. Affected: job app. Freezes would go unseen. Check the target in "
     "Prometheus, then whether the application still calls midstream.setup() and monitor().",
     OF_THE_JOB,

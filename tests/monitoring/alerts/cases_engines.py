@@ -304,7 +304,7 @@ ENGINES = (
     ),
     Case(
         "StreamFreezesFromEviction",
-        "paused requests are evictions",
+        "paused requests are preemptions",
         {FREEZES: "0+1x30", PAUSED_NOW: "0x18 1x9"},
         "20m",
         caused("trtllm", "TensorRT-LLM", "max_batch_size", "pauses", "paused"),

@@ -27,7 +27,7 @@ class Case(NamedTuple):
 FROZEN = Fired(
     "warning",
     "An answer has stopped in the middle and has not gone on",
-    f"Streams frozen now: 1. {WHO} Somebody is looking at half an answer. Look whether the server evicts requests or "
+    f"Streams frozen now: 1. {WHO} Its reader sees half an answer. Check whether the server preempts requests or "
     "is stuck; lower its admission cap, or restart it if nothing moves.",
     STREAMS,
 )
@@ -40,16 +40,16 @@ MOSTLY = Fired(
 )
 LONG = Fired(
     "warning",
-    "One answer has been silent for very long",
-    f"The longest silence in progress is 1m 30s. {WHO} It will end in a timeout or in an answer that nobody reads any "
-    "more. Find its trace, and set a read timeout that fits.",
+    "One answer has had no output for very long",
+    f"The longest gap in progress is 1m 30s. {WHO} It will end in a timeout, or in an answer that is no longer "
+    "read. Find its trace, and set a read timeout that fits.",
     STREAMS,
 )
 P99 = Fired(
     "warning",
     "One in a hundred answers pauses for too long",
-    f"The p99 of the longest gap is 12.5s, more than 10 s. {WHO} Compare with the engine's evictions: with them, lower "
-    "the concurrency cap; without, look for long prefills.",
+    f"The p99 of the longest gap is 12.5s, more than 10 s. {WHO} Compare with the engine's preemptions: with them, "
+    "lower the concurrency cap; without, look for long prefills.",
     OVERVIEW,
 )
 SHARE = Fired(
@@ -68,8 +68,8 @@ RISING = Fired(
 )
 HIDDEN = Fired(
     "info",
-    "The server falls silent while its clients are too busy to notice",
-    f"10 silences in 10m were hidden behind slow callers. {WHO} Users wait for the client here: move its work off the "
+    "The server stops sending while its clients are too busy to notice",
+    f"10 gaps in 10m were hidden behind busy callers. {WHO} Users wait for the client here: move its work off the "
     "loop that reads the stream. Then look at the server.",
     STREAMS,
 )

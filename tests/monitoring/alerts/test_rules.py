@@ -60,6 +60,21 @@ def test_every_alert_has_its_heading_in_the_runbook(name: str) -> None:
     assert re.findall(r"^(\d)\. ", section, re.MULTILINE) == ["1", "2", "3"]
 
 
+@each_alert
+def test_every_page_of_the_runbook_leads_from_advice_over_a_change_to_a_proof(name: str) -> None:
+    """The advice or the proof is a command of ours, and no page proposes what `advise flags` advises against."""
+    page = (ROOT / "docs" / "runbook.md").read_text()
+    section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d\. (\*\w+:\*) (.*)$", section, re.MULTILINE)
+
+    assert [step for step, _ in steps] == ["*Advice:*", "*Change:*", "*Proof:*"]
+    advice, change, proof = (text for _, text in steps)
+    assert re.search(r"midstream (advise|probe|watch|report|rules)|count by|error_type", advice)
+    assert "--watermark" not in change.replace("Not `--watermark`", "")
+    if "midstream advise" in advice + change:
+        assert re.search(r"`midstream (compare|advise)", proof)
+
+
 def test_the_runbook_has_no_heading_without_an_alert() -> None:
     """It would be about something that no longer exists."""
     page = (ROOT / "docs" / "runbook.md").read_text()

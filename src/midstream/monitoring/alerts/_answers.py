@@ -69,7 +69,7 @@ def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
             keep_firing_for="2m",
             summary="max_tokens is far larger than what answers use",
             description="99 % of the answers use less than [percent] of max_tokens. [who]. An engine that reserves "
-            "memory makes everyone wait for it. Lower max_tokens to the p99.9 of real lengths.",
+            "memory makes all requests wait for it. Lower max_tokens to the p99.9 of real lengths.",
             dashboard=CAPACITY,
         ),
         Alert(

@@ -27,8 +27,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             for_="1m",
             keep_firing_for="2m",
             summary="An answer has stopped in the middle and has not gone on",
-            description="Streams frozen now: [value]. [who]. Somebody is looking at half an answer. Look whether the "
-            "server evicts requests or is stuck; lower its admission cap, or restart it if nothing moves.",
+            description="Streams frozen now: [value]. [who]. Its reader sees half an answer. Check whether the "
+            "server preempts requests or is stuck; lower its admission cap, or restart it if nothing moves.",
             dashboard=STREAMS,
         ),
         Alert(
@@ -49,9 +49,9 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             expr=f"max by ({q.by}) ({q(OPEN_GAP)}) >= {t.open_gap_s:g}",
             for_="0s",
             keep_firing_for="2m",
-            summary="One answer has been silent for very long",
-            description="The longest silence in progress is [seconds]. [who]. It will end in a timeout or in an answer "
-            "that nobody reads any more. Find its trace, and set a read timeout that fits.",
+            summary="One answer has had no output for very long",
+            description="The longest gap in progress is [seconds]. [who]. It will end in a timeout, or in an answer "
+            "that is no longer read. Find its trace, and set a read timeout that fits.",
             dashboard=STREAMS,
         ),
         Alert(
@@ -68,7 +68,7 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             summary="One in a hundred answers pauses for too long",
             description=f"The p99 of the longest gap is [seconds], more than {t.gap_p99_s:g} s. [who]. "
             f"Compare with the "
-            "engine's evictions: with them, lower the concurrency cap; without, look for long prefills.",
+            "engine's preemptions: with them, lower the concurrency cap; without, look for long prefills.",
         ),
         Alert(
             "StreamFreezeShareHigh",
@@ -113,8 +113,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             ),
             for_="0s",
             keep_firing_for="2m",
-            summary="The server falls silent while its clients are too busy to notice",
-            description=f"[value] silences in {t.window} were hidden behind slow callers. [who]. Users wait for the "
+            summary="The server stops sending while its clients are too busy to notice",
+            description=f"[value] gaps in {t.window} were hidden behind busy callers. [who]. Users wait for the "
             "client here: move its work off the loop that reads the stream. Then look at the server.",
             dashboard=STREAMS,
         ),

@@ -30,8 +30,8 @@ def _stopped(q: Query, t: Tuning) -> Alert:
         by=("job",),
         summary="There are no streams where there always were some",
         description=f"No stream in {t.rising_window}, and [value] in the same time {t.baseline} ago. [who]. "
-        f"Either nobody "
-        "asks, or nothing is measured: check the target in Prometheus, then the client.",
+        f"Either no request "
+        "comes, or nothing is measured: check the target in Prometheus, then the client.",
     )
 
 
@@ -44,7 +44,7 @@ def _silent(q: Query, t: Tuning, job: str) -> Alert:
         f"or sum by (job) (increase({q(ENDED, here)}[{t.silence}])) == 0 and sum by (job) ({q(ACTIVE, here)}) == 0",
         for_="5m",
         by=("job",),
-        summary="The monitor is silent although there should be traffic",
+        summary="No metrics of streams although there should be traffic",
         description=f"Neither an open nor an ended stream in {t.silence}. [who]. Freezes would go unseen. Check the "
         "target in Prometheus, then whether the application still calls midstream.setup() and monitor().",
         labels={"job": job},

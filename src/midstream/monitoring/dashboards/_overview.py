@@ -49,7 +49,7 @@ def overview(naming: Naming) -> Dashboard:
                       (Target(f"sum({q(FROZEN)})", "frozen"),), "stat", 4, 4, ((1, "red"),)),
                 Panel("Open streams", "stream_active: answers that are being read now.", "none",
                       (Target(f"sum({q(ACTIVE)})", "open"),), "stat", 4, 4),
-                Panel("Longest silence now", "stream_open_gap_seconds: how long the quietest open answer has been so.",
+                Panel("Longest gap now", "stream_open_gap_seconds: the longest gap that is open now.",
                       "s", (Target(f"max({q(OPEN_GAP)})", "silent"),), "stat", 4, 4, ((5, "yellow"), (60, "red"))),
                 Panel(f"Gap past {FREEZE_S:g} s", f"Share of streams with a gap past {FREEZE_S:g} s, of "
                       "stream_max_gap_seconds. Another freeze_after_s changes Freezes and Frozen now, and not this.",
@@ -61,8 +61,8 @@ def overview(naming: Naming) -> Dashboard:
                       (Target(p.rate(ENDED), "streams"),), "stat", 4, 4),
             )),
             Row("Freezes", (
-                Panel("Longest gap of a stream", "Each stream's longest silence of the server, by bucket. Two bands mean "
-                      "evictions, a smear means a slow server.", "s",
+                Panel("Longest gap of a stream", "Each stream's longest gap, by bucket. Two bands mean "
+                      "preemptions, a smear means a slow server.", "s",
                       (Target(p.rate(MAX_GAP, part="_bucket", by="le"), "{{le}}", exemplars=True),), "heatmap", 12),
                 Panel("Gap: p50, p95, p99", "Quantiles of stream_max_gap_seconds. The p99 alerts past 10 s.", "s",
                       tuple(Target(p.quantile(share, MAX_GAP), f"p{share * 100:g}", exemplars=share == 0.99)
@@ -113,7 +113,7 @@ def streams(naming: Naming) -> Dashboard:
                       (Target(f"sum by ({by}) ({q(FROZEN)})", who),)),
                 Panel("Open streams", "stream_active by model and server.", "none",
                       (Target(f"sum by ({by}) ({q(ACTIVE)})", who),)),
-                Panel("Longest silence now", "stream_open_gap_seconds: the longest by model and server.", "s",
+                Panel("Longest gap now", "stream_open_gap_seconds: the longest by model and server.", "s",
                       (Target(f"max by ({by}) ({q(OPEN_GAP)})", who),)),
                 Panel("p99 of the longest gap", "stream_max_gap_seconds by model and server.", "s",
                       (Target(p.quantile(0.99, MAX_GAP, by), who, exemplars=True),)),
