@@ -22,6 +22,10 @@ _SAME_STEP_S = 0.008
 """Chunks of different streams that arrive closer together than this come from one step."""
 
 
+_INDEPENDENT = 1e-6
+"""Below this ratio of singular values two of the costs cannot be told apart."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Slice:
     """Some steps that had the same requests in them."""
@@ -148,22 +152,15 @@ def _front_end_at_most(load: ObservedLoad) -> float:
 
 def _least_squares(slices: Sequence[_Slice]) -> tuple[float, float, float]:
     """Solve seconds = steps * (a + b * sequences + c * context) for a, b and c; each step weighs the same."""
-    rows = [
-        ((1.0, float(piece.sequences), piece.context), piece.seconds / piece.steps, piece.steps)
-        for piece in slices
-    ]
-    matrix = [
-        [sum(w * x[i] * x[j] for x, _, w in rows) for j in range(3)] + [sum(w * x[i] * y for x, y, w in rows)]
-        for i in range(3)
-    ]
-    for pivot in range(3):
-        best = max(range(pivot, 3), key=lambda row: abs(matrix[row][pivot]))
-        matrix[pivot], matrix[best] = matrix[best], matrix[pivot]
-        if abs(matrix[pivot][pivot]) < 1e-12:
-            raise ValueError("these loads vary too little in batch size and context to fit three costs")
-        for row in range(3):
-            if row != pivot:
-                factor = matrix[row][pivot] / matrix[pivot][pivot]
-                matrix[row] = [a - factor * b for a, b in zip(matrix[row], matrix[pivot], strict=True)]
-    a, b, c = (matrix[i][3] / matrix[i][i] for i in range(3))
+    import numpy as np  # noqa: PLC0415 - a part of an extra, and heavy
+
+    weights = np.sqrt([piece.steps for piece in slices])
+    terms = np.array([(1.0, piece.sequences, piece.context) for piece in slices]) * weights[:, None]
+    seconds_a_step = np.array([piece.seconds / piece.steps for piece in slices]) * weights
+    # Columns of the same length: a context counts thousands of tokens, where a batch counts requests.
+    scale = np.linalg.norm(terms, axis=0)
+    costs, _, rank, _ = np.linalg.lstsq(terms / scale, seconds_a_step, rcond=_INDEPENDENT)
+    if rank < len(scale):
+        raise ValueError("these loads vary too little in batch size and context to fit three costs")
+    a, b, c = (float(cost) for cost in costs / scale)
     return a, b, c
