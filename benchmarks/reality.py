@@ -42,7 +42,7 @@ def table() -> str:
     for stream, request in zip(load.streams, run.requests, strict=True):
         cells = (
             str(stream.id),
-            "yes" if request.evictions else "no",
+            "yes" if request.preemptions else "no",
             f"{stream.longest_gap_s:.1f} s",
             f"{request.longest_gap_s or 0.0:.1f} s",
             f"{stream.times_s[-1]:.1f} s",
@@ -53,7 +53,7 @@ def table() -> str:
         "",
         "| | recorded | predicted |",
         "|---|---|---|",
-        f"| preemptions | 4 | {run.evictions} |",
+        f"| preemptions | 4 | {run.preemptions} |",
         f"| frozen for 2 s or more, in order | {_frozen(_recorded(load))} | {_frozen(_simulated(run))} |",
         f"| wall time | {load.wall_s:.1f} s | {run.duration_s:.1f} s ({run.duration_s / load.wall_s - 1:+.1%}) |",
     ]

@@ -158,7 +158,7 @@ def _redone(run: RunResult) -> float:
 
 
 def _evicted(run: RunResult) -> float:
-    return run.evicted_share
+    return run.preempted_share
 
 
 def _truncated(run: RunResult) -> float:

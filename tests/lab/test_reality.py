@@ -54,7 +54,7 @@ def test_the_fitted_hardware_is_plausible(hardware: HardwareProfile) -> None:
 
 def test_exactly_four_preemptions_are_predicted(over8: RunResult) -> None:
     """As the server itself counted."""
-    assert over8.evictions == 4
+    assert over8.preemptions == 4
 
 
 def test_the_same_streams_freeze_in_the_same_order(over8: RunResult) -> None:
@@ -70,7 +70,7 @@ def test_the_same_streams_freeze_in_the_same_order(over8: RunResult) -> None:
     ]
     assert frozen_in_order(observed) == [7, 6, 5, 4]
     assert frozen_in_order(simulated) == [7, 6, 5, 4]
-    assert [request.evictions for request in over8.requests] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [request.preemptions for request in over8.requests] == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 FREEZES_S = (2.56, 4.94, 7.64, 8.11)
@@ -115,7 +115,7 @@ def test_the_freezes_do_not_hang_on_milliseconds(seed: int, hardware: HardwarePr
     gaps = [run.requests[call.request.id].longest_gap_s for call in calls.calls]
     assert gaps[4:] == pytest.approx(FREEZES_S, rel=0.15)
     assert max(gap for gap in gaps[:4] if gap is not None) < 1.0
-    assert run.evictions in (4, 5)
+    assert run.preemptions in (4, 5)
 
 
 @pytest.mark.parametrize("front_end_ms", [20, 25, 30, 40, 50])
@@ -143,7 +143,7 @@ def test_calls_that_are_all_read_at_once_freeze_for_too_short(hardware: Hardware
 def test_of_calls_as_they_were_meant_every_freeze_is_within_15_percent(hardware: HardwareProfile) -> None:
     """The client of the recording was held up for 0.1 s; 50 ms apart, its calls would have frozen so."""
     run = overloaded(calls_as_meant(), hardware)
-    assert run.evictions == 4
+    assert run.preemptions == 4
     assert [request.longest_gap_s for request in run.requests[4:]] == pytest.approx(FREEZES_S, rel=0.15)
 
 
@@ -186,7 +186,7 @@ def test_the_loads_that_were_fitted_are_reproduced(
 ) -> None:
     """No preemption, no freeze, and the wall time within 5 %."""
     run = predict(read_load(LOADS / f"{name}.jsonl"), hardware, block_size=128, **flags)
-    assert (run.evictions, run.frozen_share) == (0, 0.0)
+    assert (run.preemptions, run.frozen_share) == (0, 0.0)
     assert run.duration_s == pytest.approx(wall_s, rel=0.05)
 
 
@@ -202,7 +202,7 @@ def test_the_cap_that_midstream_advises_removes_the_freezes(hardware: HardwarePr
     """The same eight calls with at most four at a time: no eviction, for a little more time in all."""
     load = read_load(LOADS / "over8.jsonl")
     run = predict(load, hardware, num_gpu_blocks=28, block_size=128, max_num_active_seqs=4)
-    assert run.evictions == 0
+    assert run.preemptions == 0
     assert run.duration_s == pytest.approx(24, rel=0.1)
 
 

@@ -80,9 +80,9 @@ def test_an_evicted_stream_freezes_until_it_is_served_again() -> None:
     )
     frozen = run.requests[1]
     assert frozen.times_s == (1.0, 5.0, 6.0)
-    assert (frozen.evictions, frozen.longest_gap_s, frozen.longest_gap_at_s) == (1, 4.0, 1.0)
+    assert (frozen.preemptions, frozen.longest_gap_s, frozen.longest_gap_at_s) == (1, 4.0, 1.0)
     assert (frozen.freezes, frozen.frozen_s, frozen.redone_tokens) == (1, 4.0, 4)
-    assert (run.evicted_share, run.frozen_share, run.redone_share) == (0.5, 0.5, 4 / 13)
+    assert (run.preempted_share, run.frozen_share, run.redone_share) == (0.5, 0.5, 4 / 13)
     assert run.freeze_s == Spread(median=4.0, p95=4.0, max=4.0, min=4.0)
 
 
@@ -149,7 +149,7 @@ GOLDEN = {
 def test_the_same_seed_makes_the_same_run_to_the_event(name: str) -> None:
     """Steps and evictions are golden: whoever changes a rule sees it here."""
     run = simulate(engine(name), small_load(0), PROFILES["l4"])
-    assert (run.steps, run.evictions) == GOLDEN[name]
+    assert (run.steps, run.preemptions) == GOLDEN[name]
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -244,7 +244,7 @@ def test_memory_in_use_is_averaged_over_time() -> None:
 def test_a_run_of_nothing_has_no_figures() -> None:
     """Shares are 0 and spreads absent; nothing is divided by zero."""
     run = simulate(engine("vllm"), Workload(()), SECOND)
-    assert (run.throughput, run.evicted_share, run.redone_share, run.freeze_s, run.ttft_s) == (
+    assert (run.throughput, run.preempted_share, run.redone_share, run.freeze_s, run.ttft_s) == (
         0,
         0,
         0,

@@ -48,6 +48,6 @@ def endings(steps: Iterable[Step]) -> dict[int, str]:
     return {ended.id: ended.reason for step in steps for ended in step.ended}
 
 
-def evictions(steps: Iterable[Step]) -> list[tuple[int, ...]]:
+def preemptions(steps: Iterable[Step]) -> list[tuple[int, ...]]:
     """Return who was evicted, for each step that evicted anybody."""
-    return [step.evicted for step in steps if step.evicted]
+    return [step.preempted for step in steps if step.preempted]

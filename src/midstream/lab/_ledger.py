@@ -10,20 +10,20 @@ from midstream.lab.workload import WorkloadCall
 
 
 class Ticket:
-    """One request's story so far."""
+    """What a request's client has seen so far."""
 
     __slots__ = (
         "admitted_s",
         "answer",
         "asked_s",
         "call",
-        "evictions",
         "first_s",
         "freezes",
         "frozen_s",
         "gap_at_s",
         "gap_s",
         "last_s",
+        "preemptions",
         "redone",
         "times_s",
     )
@@ -35,7 +35,7 @@ class Ticket:
         self.first_s: float | None = None
         self.last_s = 0.0
         self.answer = 0
-        self.evictions = 0
+        self.preemptions = 0
         self.redone = 0
         self.gap_s = 0.0
         self.gap_at_s = 0.0
@@ -54,7 +54,7 @@ class Ticket:
             self.frozen_s += gap
 
     def result(self, ended_s: float, ending: Ending) -> RequestResult:
-        """Close the story."""
+        """Return the result of the request."""
         gapped = self.gap_s > 0
         request = self.call.request
         return RequestResult(
@@ -66,7 +66,7 @@ class Ticket:
             ending=ending,
             prompt_tokens=request.prompt_tokens,
             answer_tokens=self.answer,
-            evictions=self.evictions,
+            preemptions=self.preemptions,
             redone_tokens=self.redone,
             longest_gap_s=self.gap_s if gapped else None,
             longest_gap_at_s=self.gap_at_s if gapped else None,
@@ -118,10 +118,10 @@ class Ledger:
             if ticket.admitted_s is None:
                 ticket.admitted_s = now
 
-    def evict(self, ids: Iterable[int]) -> None:
+    def preempt(self, ids: Iterable[int]) -> None:
         """Note that requests lose their memory."""
         for request_id in ids:
-            self._open[request_id].evictions += 1
+            self._open[request_id].preemptions += 1
 
     def prefill(self, chunks: Iterable[PrefillChunk]) -> None:
         """Note that parts of prompts are computed."""

@@ -1,4 +1,4 @@
-"""Reads the lines of a recording strictly, so that a complaint names file, line and remedy."""
+"""Reads the lines of a recording strictly, so that an error names file, line and remedy."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class RecordingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecordingLine:
-    """One line of a recording: a JSON object that knows where it stands."""
+    """One line of a recording: a JSON object with its file and line number."""
 
     source: str
     number: int
     fields: Mapping[str, object]
 
     def wrong(self, what: str) -> RecordingError:
-        """Return, for the caller to raise, a complaint about this line."""
+        """Return an error about this line, for the caller to raise."""
         return RecordingError(f"{self.source}, line {self.number}: {what}")
 
     def keys_within(self, known: Collection[str]) -> None:
-        """Refuse fields that nobody would read."""
+        """Refuse unknown fields."""
         unknown = sorted(set(self.fields) - set(known))
         if unknown:
             raise self.wrong(f"unknown field `{clean(unknown[0])}`; only {_listed(known)} can stand here")
@@ -68,7 +68,7 @@ class RecordingLine:
 
 
 def read_lines(text: str, source: str) -> list[RecordingLine]:
-    """Return every line of a recording; `source` is how complaints call the file."""
+    """Return every line of a recording; `source` names the file in errors."""
     rows = text.removesuffix("\n").split("\n")
     if rows == [""]:
         raise RecordingError(f"{source} is empty; record it again, or leave it out")

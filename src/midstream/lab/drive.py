@@ -1,4 +1,4 @@
-"""An engine on its hardware: what clients do reaches it late, and each of its steps takes its time.
+"""An engine on its hardware: client events reach it with latency, and each of its steps takes time.
 
 The simulator drives this in virtual time and the emulator in real time; so both admit alike.
 """
@@ -16,7 +16,7 @@ from midstream.lab.hardware import HardwareProfile
 
 @dataclass(frozen=True, slots=True)
 class ClientEvent:
-    """What a client did at `at_s` and the engine now knows: it asked, and may be refused, or hung up.
+    """A client's request or abort at `at_s`, as it reaches the engine; a request may be refused.
 
     `was_here` says whether the engine still had the request of a client who hung up.
     """
@@ -38,7 +38,7 @@ class Turn:
 
 
 class Drive:
-    """One engine, the hardware that it runs on, and what clients did that it has not heard of yet."""
+    """One engine, the hardware that it runs on, and client events that have not reached it yet."""
 
     def __init__(self, engine: AdmissionRule, hardware: HardwareProfile) -> None:
         self.engine = engine
@@ -56,7 +56,7 @@ class Drive:
 
     @property
     def next_s(self) -> float | None:
-        """When the engine hears of a client's act again; None if nobody does anything."""
+        """When the next client event reaches the engine; None if there is none."""
         if not self._acts:
             return None
         when, _, _, work_s, _ = self._acts[0]
@@ -72,7 +72,7 @@ class Drive:
         heappush(self._acts, (at_s, next(self._order), request, 0.0, True))
 
     def deliver(self, now: float) -> Iterator[ClientEvent]:
-        """Tell the engine what has come through the front end by `now`, one act after the other."""
+        """Deliver to the engine what has passed the front end by `now`, one event after the other."""
         while (heard_s := self.next_s) is not None and heard_s <= now:
             when, _, request, _, hangs_up = heappop(self._acts)
             self._free_s = heard_s
@@ -82,7 +82,7 @@ class Drive:
                 yield ClientEvent(request, when, False, self.engine.submit(request))
 
     def drop_stale_aborts(self, is_over: Callable[[int], bool]) -> None:
-        """Drop those who would next hang up on an answer that is over: nothing would happen then."""
+        """Drop aborts of answers that are over: they would have no effect."""
         while self._acts and self._acts[0][4] and is_over(self._acts[0][2].id):
             heappop(self._acts)
 

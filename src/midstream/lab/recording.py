@@ -80,7 +80,7 @@ class Recording:
 
 
 def parse_stream(text: str, *, name: str, source: str) -> Recording:
-    """Return the recording in `text`; `source` is how complaints call the file.
+    """Return the recording in `text`; `source` names the file in errors.
 
     Raises RecordingError when the text is not a recording.
     """

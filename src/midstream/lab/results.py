@@ -29,7 +29,7 @@ class RequestResult:
     ending: Ending
     prompt_tokens: int
     answer_tokens: int
-    evictions: int
+    preemptions: int
     redone_tokens: int
     longest_gap_s: float | None
     longest_gap_at_s: float | None
@@ -84,14 +84,14 @@ class RunResult:
         return tokens / self.duration_s if self.duration_s else 0.0
 
     @property
-    def evictions(self) -> int:
+    def preemptions(self) -> int:
         """How often a request lost its memory in mid-answer."""
-        return sum(request.evictions for request in self.requests)
+        return sum(request.preemptions for request in self.requests)
 
     @property
-    def evicted_share(self) -> float:
+    def preempted_share(self) -> float:
         """The share of served requests that were evicted at least once."""
-        return _share(request.evictions > 0 for request in self.served)
+        return _share(request.preemptions > 0 for request in self.served)
 
     @property
     def frozen_share(self) -> float:
@@ -116,7 +116,7 @@ class RunResult:
     @property
     def freeze_s(self) -> Spread | None:
         """The longest gap of each evicted request; None if there was none."""
-        gaps = [r.longest_gap_s for r in self.served if r.evictions and r.longest_gap_s is not None]
+        gaps = [r.longest_gap_s for r in self.served if r.preemptions and r.longest_gap_s is not None]
         return spread(gaps)
 
     @property
@@ -143,8 +143,8 @@ def figures(run: RunResult) -> dict[str, float | None]:
     freeze, ttft = run.freeze_s, run.ttft_s
     return {
         "throughput_tokens_per_s": run.throughput,
-        "evicted_share": run.evicted_share,
-        "evictions": float(run.evictions),
+        "evicted_share": run.preempted_share,
+        "evictions": float(run.preemptions),
         "redone_prefill_share": run.redone_share,
         "freeze_median_s": None if freeze is None else freeze.median,
         "freeze_p95_s": None if freeze is None else freeze.p95,

@@ -15,7 +15,7 @@ from midstream.lab.results import Ending, RunResult
 from midstream.lab.workload import Workload
 
 Progress: TypeAlias = Callable[[int], None]
-"""Is told, now and then, how many requests have ended."""
+"""Called from time to time with the number of requests that have ended."""
 
 _PROGRESS_EVERY = 50
 
@@ -91,7 +91,7 @@ class _Run:
                 continue
             self._take(turn)
             step = turn.step
-            if self._options.skip and step.decode and not (step.prefill or step.ended or step.evicted):
+            if self._options.skip and step.decode and not (step.prefill or step.ended or step.preempted):
                 self._skip_ahead(step)
         self._ledger.close_all(self._now)
         duration = self._now or 1.0
@@ -137,7 +137,7 @@ class _Run:
         self._steps += 1
         self._events += 1
         self._ledger.admit(step.admitted, self._now)
-        self._ledger.evict(step.evicted)
+        self._ledger.preempt(step.preempted)
         self._ledger.prefill(step.prefill)
         self._pass_time(turn.done_s)
         self._ledger.token(step.emitted, self._now)

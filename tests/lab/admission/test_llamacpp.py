@@ -1,7 +1,7 @@
 """llama.cpp's rule, one sentence at a time."""
 
 from midstream.lab.admission import AdmissionRefusal, Ended, LlamaCpp, LlamaCppSettings, PrefillChunk, Step
-from support.driving import endings, evictions, request, run_out, submit, take, tokens
+from support.driving import endings, preemptions, request, run_out, submit, take, tokens
 
 
 def llamacpp(ctx_size: int, **flags: object) -> LlamaCpp:
@@ -30,7 +30,7 @@ def test_nobody_is_evicted() -> None:
     """There is no freeze: an answer goes on, or it fails."""
     server = llamacpp(100)
     submit(server, *(request(number, 10) for number in range(8)))
-    assert evictions(run_out(server)) == []
+    assert preemptions(run_out(server)) == []
 
 
 def test_a_failing_step_computes_nothing() -> None:

@@ -170,7 +170,7 @@ def test_some_engines_never_evict(name: str, asked: list[tuple[int, int | None, 
     built = engine(name, **FLAGS[name])
     for number, each in enumerate(asked):
         built.submit(Request(number, *each))
-    assert all(not step.evicted for step in run_out(built))
+    assert all(not step.preempted for step in run_out(built))
 
 
 def test_every_engine_is_tried_here() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from midstream.lab.admission import AdmissionRefusal, PrefillChunk, Sglang, SglangSettings, Step
-from support.driving import endings, evictions, request, run_out, submit, take, tokens
+from support.driving import endings, preemptions, request, run_out, submit, take, tokens
 
 
 def sglang(pool: int, **flags: object) -> Sglang:
@@ -110,7 +110,7 @@ def test_the_shortest_answer_is_retracted_to_the_tail() -> None:
     engine = crowded()
     submit(engine, request(3, 10, max_tokens=40))
     steps = run_out(engine)
-    assert evictions(steps)[0] == (2,)
+    assert preemptions(steps)[0] == (2,)
     assert [step.admitted for step in steps if step.admitted][:2] == [(3,), (2,)]
 
 
@@ -120,16 +120,16 @@ def test_of_equal_answers_the_longest_prompt_is_retracted() -> None:
     for first in (request(0, 12, max_tokens=16), request(1, 4, max_tokens=12)):
         submit(engine, first)
         take(engine, 1)
-    assert evictions(run_out(engine)) == [(0,)]
+    assert preemptions(run_out(engine)) == [(0,)]
 
 
 def test_after_a_retraction_the_ratio_is_what_the_survivors_used() -> None:
     """(output + 20 a survivor) / (their limits + 1), and at most 1; their limits are not clipped."""
     engine = crowded()
-    while not (step := take(engine, 1)[0]).evicted:
+    while not (step := take(engine, 1)[0]).preempted:
         pass
     # Survivors 0 and 1 had 14 and 12 tokens, of limits of 19 and 20.
-    assert step.evicted == (2,)
+    assert step.preempted == (2,)
     assert engine.new_token_ratio == min(1.0, (14 + 12 + 2 * 20) / (19 + 20 + 1))
 
 

@@ -1,7 +1,7 @@
 """TensorRT-LLM's two policies, one sentence at a time. A block holds four tokens."""
 
 from midstream.lab.admission import AdmissionRefusal, PrefillChunk, Step, TensorRtLlm, TensorRtLlmSettings
-from support.driving import endings, evictions, request, run_out, submit, take, tokens
+from support.driving import endings, preemptions, request, run_out, submit, take, tokens
 
 
 def trtllm(blocks: int, *, max_utilization: bool = False, **flags: int) -> TensorRtLlm:
@@ -32,7 +32,7 @@ def test_without_eviction_nobody_is_ever_paused() -> None:
     engine = trtllm(14)
     submit(engine, *(request(number, 8, answer=12, max_tokens=12) for number in range(5)))
     steps = run_out(engine)
-    assert evictions(steps) == []
+    assert preemptions(steps) == []
     assert endings(steps) == dict.fromkeys(range(5), "stop")
 
 
@@ -57,7 +57,7 @@ def test_max_utilization_pauses_the_last_one_started() -> None:
     engine = trtllm(4, max_utilization=True)
     submit(engine, *(request(number, 4, max_tokens=8) for number in range(4)))
     take(engine, 1)
-    assert engine.step() == Step(decode=(0, 1), decode_context=10, emitted=(0, 1), evicted=(3, 2))
+    assert engine.step() == Step(decode=(0, 1), decode_context=10, emitted=(0, 1), preempted=(3, 2))
 
 
 def test_a_paused_request_keeps_its_place_before_those_who_came_later() -> None:
@@ -76,8 +76,8 @@ def test_an_old_paused_request_pushes_out_a_younger_one() -> None:
     take(engine, 2)
     submit(engine, request(2, 1, answer=20))
     steps = run_out(engine)
-    assert evictions(steps)[0] == (1,)
-    assert (2,) in evictions(steps)
+    assert preemptions(steps)[0] == (1,)
+    assert (2,) in preemptions(steps)
     assert [tokens(steps, number) for number in (1, 2)] == [10, 19]
 
 

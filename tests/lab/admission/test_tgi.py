@@ -3,7 +3,7 @@
 import pytest
 
 from midstream.lab.admission import AdmissionRefusal, PrefillChunk, Step, Tgi, TgiSettings
-from support.driving import endings, evictions, request, run_out, submit, take, tokens
+from support.driving import endings, preemptions, request, run_out, submit, take, tokens
 
 
 def tgi(pool: int, *, pass_tokens: int | None = 1024, **flags: object) -> Tgi:
@@ -35,7 +35,7 @@ def test_a_reserved_request_is_never_evicted() -> None:
     engine = tgi(100, pass_tokens=None)
     submit(engine, *(request(number, 10, answer=41, max_tokens=41) for number in range(5)))
     steps = run_out(engine)
-    assert evictions(steps) == []
+    assert preemptions(steps) == []
     assert endings(steps) == dict.fromkeys(range(5), "stop")
 
 
@@ -44,7 +44,7 @@ def test_after_a_pass_an_answer_is_queued_again_at_the_tail() -> None:
     engine = tgi(20, pass_tokens=4)
     submit(engine, request(0, 10, answer=6, max_tokens=6), request(1, 10, answer=2, max_tokens=2))
     steps = run_out(engine)
-    assert evictions(steps) == [(0,)]
+    assert preemptions(steps) == [(0,)]
     assert [step.admitted for step in steps if step.admitted] == [(0,), (1,), (0,)]
     assert [step.prefill for step in steps if step.prefill][2] == (PrefillChunk(0, 0, 14, 13),)
     assert tokens(steps, 0) == 6

@@ -3,7 +3,7 @@
 import pytest
 
 from midstream.lab.admission import AdmissionRefusal, Ended, PrefillChunk, Step, Vllm, VllmSettings
-from support.driving import endings, evictions, request, run_out, submit, take, tokens
+from support.driving import endings, preemptions, request, run_out, submit, take, tokens
 
 
 def vllm(blocks: int, **flags: object) -> Vllm:
@@ -125,7 +125,7 @@ def test_the_last_one_admitted_is_preempted_and_nothing_is_admitted_in_that_step
     take(engine, 1)
     submit(engine, request(2, 1))
     step = engine.step()
-    assert step == Step(decode=(0,), decode_context=5, emitted=(0,), evicted=(1,))
+    assert step == Step(decode=(0,), decode_context=5, emitted=(0,), preempted=(1,))
     assert (engine.load.running, engine.load.waiting) == (1, 2)
 
 
@@ -143,7 +143,7 @@ def test_of_several_victims_the_oldest_ends_up_first() -> None:
     engine = vllm(4)
     submit(engine, *(request(number, 4, answer=2 if number < 2 else 3) for number in range(4)))
     steps = run_out(engine)
-    assert evictions(steps) == [(3, 2)]
+    assert preemptions(steps) == [(3, 2)]
     assert [step.admitted for step in steps if step.admitted] == [(0, 1, 2, 3), (2, 3)]
 
 
@@ -152,7 +152,7 @@ def test_a_request_that_finds_no_younger_victim_preempts_itself() -> None:
     engine = vllm(2)
     submit(engine, request(0, 2), request(1, 4))
     take(engine, 1)
-    assert engine.step() == Step(decode=(0,), decode_context=3, emitted=(0,), evicted=(1,))
+    assert engine.step() == Step(decode=(0,), decode_context=3, emitted=(0,), preempted=(1,))
 
 
 def test_a_resumed_request_computes_prompt_and_answer_again() -> None:
@@ -169,7 +169,7 @@ def test_a_resumed_request_finds_the_blocks_that_nobody_took() -> None:
     engine = vllm(4)
     submit(engine, request(0, 8, answer=2), request(1, 8, answer=2))
     steps = take(engine, 3)
-    assert steps[1].evicted == (1,)
+    assert steps[1].preempted == (1,)
     assert steps[2].prefill == (PrefillChunk(1, 4, 5, 4),)
 
 
@@ -178,7 +178,7 @@ def test_async_scheduling_delivers_one_more_token_after_the_eviction() -> None:
     in_step, ahead = (vllm(3, async_scheduling=on) for on in (False, True))
     for engine in (in_step, ahead):
         submit(engine, request(0, 3), request(1, 3))
-    told = [[(step.evicted, step.emitted) for step in take(engine, 3)] for engine in (in_step, ahead)]
+    told = [[(step.preempted, step.emitted) for step in take(engine, 3)] for engine in (in_step, ahead)]
     assert told == [
         [((), (0, 1)), ((), (0, 1)), ((1,), (0,))],
         [((), (0, 1)), ((1,), (0, 1)), ((), (0,))],

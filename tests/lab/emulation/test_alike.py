@@ -50,7 +50,7 @@ class Clients:
 
     times_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     admitted_s: dict[int, float] = field(default_factory=dict)
-    evictions: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    preemptions: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     ended: dict[int, str] = field(default_factory=dict)
 
     def client_event(self, client_event: ClientEvent) -> None:
@@ -62,8 +62,8 @@ class Clients:
     def began(self, turn: Turn) -> None:
         for number in turn.step.admitted:
             self.admitted_s.setdefault(number, turn.began_s)
-        for number in turn.step.evicted:
-            self.evictions[number] += 1
+        for number in turn.step.preempted:
+            self.preemptions[number] += 1
 
     def done(self, turn: Turn) -> None:
         for number in turn.step.emitted:
@@ -124,7 +124,7 @@ def test_the_same_script_is_played_alike(
         assert seen == list(result.times_s)
         assert clients.ended[result.id] == result.ending
         assert clients.admitted_s.get(result.id) == result.admitted_s
-        assert clients.evictions[result.id] == result.evictions
+        assert clients.preemptions[result.id] == result.preemptions
         call = load.calls[result.id].request
         if result.ending == "stop":
             assert len(seen) == call.answer_tokens

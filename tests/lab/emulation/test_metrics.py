@@ -110,7 +110,7 @@ def test_vllm_counts_a_preemption_when_the_stream_goes_on() -> None:
         life = RequestState(Request(0, 10, 10), 0.0)
         life.said(1.0)
         meter.said(life)
-        meter.evicted(life)
+        meter.preempted(life)
         assert _number(meter, "vllm:num_preemptions_total") == 0
         if patient:
             life.said(9.0)

@@ -132,7 +132,7 @@ def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]
     by_id = [{request.id: request for request in run.requests} for run in runs]
     for stream in load.streams:
         found = [requests[stream.id] for requests in by_id]
-        evicted = sum(request.evictions > 0 for request in found)
+        evicted = sum(request.preemptions > 0 for request in found)
         word = "" if not evicted else " preempted" if evicted == len(found) else f" preempted in {evicted}"
         table.add_row(
             f"{stream.id}{word}",
@@ -144,7 +144,7 @@ def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]
             f"{stream.end_s:.1f} s",
         )
     console.print(table)
-    evictions = sorted(run.evictions for run in runs)
+    evictions = sorted(run.preemptions for run in runs)
     count = f"{evictions[0]}" if evictions[0] == evictions[-1] else f"{evictions[0]} to {evictions[-1]}"
     console.print(
         f"\n{count} preemptions; {_between([run.duration_s for run in runs], 1)} in all, recorded {load.wall_s:.1f} s. "

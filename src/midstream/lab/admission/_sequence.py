@@ -1,4 +1,4 @@
-"""One request inside an engine: what was computed, what was said, and when it will end."""
+"""One request inside an engine: what was computed, what was emitted, and when it ends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Sequence:
         "cap",
         "computed",
         "done",
-        "evictions",
         "id",
         "limit",
         "output",
         "pending",
+        "preemptions",
         "prompt",
         "reached",
         "reason",
@@ -44,7 +44,7 @@ class Sequence:
         self.reached = 0
         """What `computed` was when memory was last lost."""
         self.blocks: list[int] = []
-        self.evictions = 0
+        self.preemptions = 0
         self.done = False
 
     @property
@@ -53,13 +53,13 @@ class Sequence:
         return self.prompt + self.output + self.pending
 
     def compute(self, tokens: int) -> PrefillChunk:
-        """Compute that many tokens more, and say which."""
+        """Compute that many more tokens, and return which."""
         start = self.computed
         self.computed = start + tokens
         return PrefillChunk(self.id, start, tokens, max(0, min(self.computed, self.reached) - start))
 
     def emit(self, tokens: int = 1) -> bool:
-        """Put out tokens; True if the answer ends with them."""
+        """Emit tokens; True if the answer ends with them."""
         self.output += tokens
         self.done = self.output >= self.limit
         return self.done
@@ -69,7 +69,7 @@ class Sequence:
         self.reached = self.computed
         self.computed = 0
         self.blocks = []
-        self.evictions += 1
+        self.preemptions += 1
 
     def ended(self) -> Ended:
         """Return how the answer ended."""

@@ -43,7 +43,7 @@ class AdmissionRefusal:
 class PrefillChunk:
     """Part of a prompt that one step computes: `tokens` of them from position `start` on.
 
-    For a request that comes back after an eviction, its own output is part of the prompt; `redone` says how
+    For a request that is resumed after a preemption, its own output is part of the prompt; `redone` says how
     many of the tokens had been computed before.
     """
 
@@ -65,7 +65,7 @@ class Ended:
 class Step:
     """What the engine computes next, and what follows from it.
 
-    `admitted` and `evicted` happen before the step is computed. An evicted request lost its memory in
+    `admitted` and `preempted` happen before the step is computed. A preempted request lost its memory in
     mid-answer: preempted, retracted, paused, or re-queued by the engine's own rule. Every request in
     `emitted` gets one token when the step is done, and those in `ended` end then. `decode_context` is the
     number of tokens of context that the decoding requests read, all together.
@@ -77,7 +77,7 @@ class Step:
     emitted: tuple[int, ...] = ()
     ended: tuple[Ended, ...] = ()
     admitted: tuple[int, ...] = ()
-    evicted: tuple[int, ...] = ()
+    preempted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class AdmissionRule(Protocol):
         """Return how often the step just made can be repeated without anything else happening.
 
         Until something is submitted or aborted, that many steps do nothing but give each request in `decode`
-        one token more: no admission, no eviction, no end. It may return fewer than there are, such as 0.
+        one token more: no admission, no preemption, no end. It may return fewer than there are, such as 0.
         """
 
     def repeat(self, steps: int) -> None:

@@ -219,7 +219,7 @@ class Sglang:
             decode_context=context,
             emitted=decode,
             ended=tuple(ended),
-            evicted=tuple(sequence.id for sequence in retracted),
+            preempted=tuple(sequence.id for sequence in retracted),
         )
 
     def _needed(self) -> int:

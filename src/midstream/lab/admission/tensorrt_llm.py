@@ -192,5 +192,5 @@ class TensorRtLlm:
             emitted=tuple(emitted),
             ended=tuple(ended),
             admitted=tuple(admitted),
-            evicted=tuple(sequence.id for sequence in paused),
+            preempted=tuple(sequence.id for sequence in paused),
         )

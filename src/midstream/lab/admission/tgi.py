@@ -195,7 +195,7 @@ class Tgi:
             emitted=tuple(emitted),
             ended=tuple(ended),
             admitted=tuple(sequence.id for sequence in admitted),
-            evicted=tuple(sequence.id for sequence in again),
+            preempted=tuple(sequence.id for sequence in again),
         )
 
     def _quiet_for(self, batch: list[Sequence]) -> int:

@@ -55,8 +55,8 @@ class Vllm:
         self._running: list[Sequence] = []
         self._here: dict[int, Sequence] = {}
         self._in_flight: _Plan | None = None
-        self._evicted: list[int] = []
-        """Who was preempted since the last step was handed out."""
+        self._preempted: list[int] = []
+        """Requests preempted since the last step was delivered."""
         self._quiet = False
 
     def submit(self, request: Request) -> AdmissionRefusal | None:
@@ -153,7 +153,7 @@ class Vllm:
         while self._waiting and budget > 0 and len(self._running) < self._most:
             sequence = self._waiting[0]
             known = sequence.known
-            found = self._pool.find(sequence.id, (known - 1) // block) if sequence.evictions else []
+            found = self._pool.find(sequence.id, (known - 1) // block) if sequence.preemptions else []
             wanted = self._threshold(known - len(found) * block)
             if wanted > budget and not self._set.enable_chunked_prefill:
                 return
@@ -186,9 +186,9 @@ class Vllm:
                 ended.append(sequence.ended())
                 gone.append(sequence)
         self._leave(gone)
-        evicted, self._evicted = self._evicted, []
+        preempted, self._preempted = self._preempted, []
         ahead = self._in_flight if self._set.async_scheduling else plan
-        self._quiet = not (gone or evicted) and all(
+        self._quiet = not (gone or preempted) and all(
             each is not None and not each.prefill and each.rows == self._running for each in (plan, ahead)
         )
         return Step(
@@ -198,7 +198,7 @@ class Vllm:
             emitted=tuple(emitted),
             ended=tuple(ended),
             admitted=tuple(plan.admitted),
-            evicted=tuple(evicted),
+            preempted=tuple(preempted),
         )
 
     def _threshold(self, tokens: int) -> int:
@@ -219,7 +219,7 @@ class Vllm:
         full = victim.computed // self._set.block_size if self._set.enable_prefix_caching else 0
         self._pool.give_back(victim.blocks, owner=victim.id, full=full)
         victim.preempt()
-        self._evicted.append(victim.id)
+        self._preempted.append(victim.id)
         self._waiting.appendleft(victim)
 
     def _leave(self, gone: list[Sequence]) -> None:

@@ -71,7 +71,7 @@ class Emulated:
 
 
 def emulator(emulated: Emulated) -> Starlette:
-    """Return the server of an engine that does not exist."""
+    """Return the application of an emulated engine."""
     return _EmulatorApplication(emulated).application()
 
 

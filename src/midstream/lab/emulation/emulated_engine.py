@@ -1,4 +1,4 @@
-"""Brings an engine's room, the answers that clients wait for, and the engine's meters together on an event loop."""
+"""Connects an engine's runner, the mailboxes of its clients and its meters on an event loop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EmulatedEngine:
     def ask(
         self, request: Request, choices: int, answer: AnswerMailbox, *, fail_at: int | None = None
     ) -> None:
-        """Let the engine have a request, once for each choice; `answer` gets what comes of it."""
+        """Submit a request, once for each choice; `answer` receives its events."""
         now = self._now()
         group = [replace(request, id=next(self._ids)) for _ in range(choices)]
         self._groups[answer] = group
@@ -54,7 +54,7 @@ class EmulatedEngine:
         self._wake()
 
     def hang_up(self, answer: AnswerMailbox) -> None:
-        """Let the engine forget what nobody waits for any more."""
+        """Abort the requests of an answer whose client has left."""
         now = self._now()
         for request in self._groups.pop(answer, ()):
             if request.id in self._lives:
@@ -62,7 +62,7 @@ class EmulatedEngine:
         self._wake()
 
     def refresh(self) -> None:
-        """Play what is due, before somebody reads the meters."""
+        """Run what is due, before the meters are read."""
         self._wake()
 
     def client_event(self, client_event: ClientEvent) -> None:
@@ -86,9 +86,9 @@ class EmulatedEngine:
         """See EngineObserver."""
         now = turn.began_s / self._speed
         # Planned ahead, a step may still hold requests whose clients have left.
-        for request_id in turn.step.evicted:
+        for request_id in turn.step.preempted:
             if request_id in self._lives:
-                self._meter.evicted(self._lives[request_id][0])
+                self._meter.preempted(self._lives[request_id][0])
         for request_id in turn.step.admitted:
             life, answer, _ = self._lives.get(request_id, (None, None, 0))
             if life is not None and answer is not None and life.started_s is None:

@@ -1,4 +1,4 @@
-"""What the engine said to one HTTP request, until the handler of that request takes it."""
+"""Events of one HTTP request, kept until its handler takes them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The engine works on the request for the first time."""
+    """The engine has started the request."""
 
 
 @dataclass(slots=True)
 class TokensEmitted:
-    """Tokens of one choice, and why it ends with them if it does. A late handler may find several in one."""
+    """Tokens of one choice, and the reason if it ends with them. A late handler may find several in one event."""
 
     choice: int
     tokens: int
@@ -37,14 +37,14 @@ class TokensEmitted:
 
 @dataclass(frozen=True, slots=True)
 class EngineFailed:
-    """The engine gave up on the request."""
+    """The engine failed the request."""
 
 
 StreamEvent: TypeAlias = Refused | Queued | Started | TokensEmitted | EngineFailed
 
 
 class AnswerMailbox:
-    """A mailbox. `merges` says whether tokens that wait together are handed over together."""
+    """A queue of events. With `merges`, tokens that wait together are handed over as one event."""
 
     def __init__(self, *, merges: bool) -> None:
         self._merges = merges
@@ -53,7 +53,7 @@ class AnswerMailbox:
         self.left = False
 
     def put(self, news: StreamEvent) -> None:
-        """Add what happened."""
+        """Add an event."""
         last = self._news[-1] if self._news else None
         if (
             self._merges
@@ -68,7 +68,7 @@ class AnswerMailbox:
         self._wake()
 
     def leave(self) -> None:
-        """Note that the client is gone."""
+        """Mark the client as gone."""
         self.left = True
         self._wake()
 

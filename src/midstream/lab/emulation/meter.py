@@ -18,11 +18,11 @@ class RequestState:
     __slots__ = (
         "asked_s",
         "ended_s",
-        "evictions",
         "fail_at",
         "first_s",
         "gap_s",
         "last_s",
+        "preemptions",
         "request",
         "started_s",
         "tokens",
@@ -40,9 +40,9 @@ class RequestState:
         self.gap_s: float | None = None
         """From the token before to the last one; None if there is but one."""
         self.tokens = 0
-        self.evictions = 0
+        self.preemptions = 0
         self.unreported = 0
-        """Evictions that the engine's own counter does not know of yet."""
+        """Preemptions that the engine's own counter does not include yet."""
 
     def said(self, now: float) -> None:
         """Note a token."""
@@ -55,7 +55,7 @@ class RequestState:
 
 
 class Meter:
-    """Is told everything, and counts nothing. An engine's own meter counts what that engine counts."""
+    """Receives every event and counts none. An engine's own meter counts what that engine counts."""
 
     def asked(self, life: RequestState) -> None:
         """Note that a client asks."""
@@ -69,9 +69,9 @@ class Meter:
     def started(self, life: RequestState) -> None:
         """Note that a request gets memory for the first time."""
 
-    def evicted(self, life: RequestState) -> None:
+    def preempted(self, life: RequestState) -> None:
         """Note that a request lost its memory."""
-        life.evictions += 1
+        life.preemptions += 1
 
     def said(self, life: RequestState) -> None:
         """Note a token; `life` knows when."""

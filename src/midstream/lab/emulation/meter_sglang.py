@@ -88,9 +88,9 @@ class SglangMeter(Meter):
         self._since_s = 0.0
         self._tokens = 0
 
-    def evicted(self, life: RequestState) -> None:
+    def preempted(self, life: RequestState) -> None:
         """Count a retraction when it happens."""
-        super().evicted(life)
+        super().preempted(life)
         self._retracted.labels(**self._labels).inc()
         self._retracted_input.labels(**self._labels).inc(life.request.prompt_tokens)
         self._retracted_output.labels(**self._labels).inc(life.tokens)
@@ -123,8 +123,8 @@ class SglangMeter(Meter):
     def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
         """Report, if it is time to."""
         step = turn.step
-        if step.evicted:
-            self._last_retracted.set(len(step.evicted))
+        if step.preempted:
+            self._last_retracted.set(len(step.preempted))
         if not step.prefill:
             self._decodes += 1
         if step.prefill or self._decodes >= DECODE_LOG_INTERVAL:

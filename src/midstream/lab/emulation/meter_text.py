@@ -84,9 +84,9 @@ class TgiMeter(Meter):
         """Note how long the first pass queued."""
         self._histograms["tgi_request_queue_duration"].observe((life.started_s or 0.0) - life.asked_s)
 
-    def evicted(self, life: RequestState) -> None:
+    def preempted(self, life: RequestState) -> None:
         """Count another pass: the only trace of the pause before it."""
-        super().evicted(life)
+        super().preempted(life)
         self._start_pass(life)
 
     def ended(self, life: RequestState, reason: Reason) -> None:

@@ -85,7 +85,7 @@ class TensorRtLlmMeter(Meter):
         self._latest = {
             "num_requests_running": load.running + load.waiting,
             "num_requests_waiting": 0,
-            "num_paused_requests": len(step.evicted),
+            "num_paused_requests": len(step.preempted),
             "kv_cache_utilization": used / most,
             "kv_cache_max_blocks": most,
             "kv_cache_free_blocks": most - used,
@@ -108,7 +108,7 @@ class TensorRtLlmMeter(Meter):
                     "numScheduledRequests": len(step.decode) + len(step.prefill),
                     "numContextRequests": len(step.prefill),
                     "numGenRequests": len(step.decode),
-                    "numPausedRequests": len(step.evicted),
+                    "numPausedRequests": len(step.preempted),
                     "numCtxTokens": sum(chunk.tokens for chunk in step.prefill),
                 },
             }

@@ -94,7 +94,7 @@ class VllmMeter(Meter):
         self._prompts = histogram("request_prompt_tokens", "Number of prefill tokens processed.", _LENGTHS)
         self._answers = histogram("request_generation_tokens", "Number of generation tokens.", _LENGTHS)
         self._limits = histogram("request_params_max_tokens", "The max_tokens request parameter.", _LENGTHS)
-        self._evictions = histogram(
+        self._preemptions_per_request = histogram(
             "request_num_preemptions", "Preemptions per request.", (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
         )
         config = {
@@ -115,9 +115,9 @@ class VllmMeter(Meter):
         if refusal.status == 503:
             self._rejected.inc()
 
-    def evicted(self, life: RequestState) -> None:
+    def preempted(self, life: RequestState) -> None:
         """Remember a preemption; it travels with the request's next token."""
-        super().evicted(life)
+        super().preempted(life)
         life.unreported += 1
 
     def said(self, life: RequestState) -> None:
@@ -139,7 +139,7 @@ class VllmMeter(Meter):
         self._queued.observe((life.started_s or life.asked_s) - life.asked_s)
         self._prompts.observe(life.request.prompt_tokens)
         self._answers.observe(life.tokens)
-        self._evictions.observe(life.evictions)
+        self._preemptions_per_request.observe(life.preemptions)
         if life.request.max_tokens is not None:
             self._limits.observe(life.request.max_tokens)
 

@@ -1,4 +1,4 @@
-"""Plays an engine against a clock that somebody else reads: whatever is due by now happens, in order."""
+"""Runs an engine against a clock that its driver reads: what is due by now happens, in order."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from midstream.lab.admission import Request
 from midstream.lab.drive import ClientEvent, Drive, Turn
 
 MOST_TURNS = 100
-"""Steps made up for at once; others may then do something before it goes on."""
+"""Overdue steps that are run at once, before other tasks of the event loop get their turn."""
 
 LATEST_S = 1.0
-"""A step that could not be played for so long is not made up for: the engine's clock is set forward instead."""
+"""A delay longer than this is not caught up: the engine's clock is set forward instead."""
 
 
 class EngineObserver(Protocol):
-    """Who is told what happens, in the order in which it does."""
+    """Receives what happens in an engine, in order."""
 
     def client_event(self, client_event: ClientEvent) -> None:
-        """The engine learnt what a client did."""
+        """Handle what a client did, when the engine receives it."""
 
     def began(self, turn: Turn) -> None:
-        """A step began: who is admitted and who is evicted is settled."""
+        """Handle the start of a step: its admissions and preemptions are decided."""
 
     def done(self, turn: Turn) -> None:
-        """A step is done: its tokens are out."""
+        """Handle the end of a step: its tokens are emitted."""
 
 
 class EngineRunner:
-    """An engine at work. Time is an argument: seconds on a clock that never goes back.
+    """Runs an engine step by step. Time is an argument: seconds on a monotonic clock.
 
-    Steps follow each other without a pause, whenever `wake` is called. So a driver that comes late delays what is
-    seen of a step, and neither the steps nor what they decide.
+    Steps follow each other without a pause, whenever `wake` is called. A late driver delays only when a step
+    becomes visible: neither the steps nor their decisions change.
     """
 
     def __init__(self, drive: Drive, observer: EngineObserver) -> None:
@@ -44,15 +44,15 @@ class EngineRunner:
         """How far the clock was set forward, all in all, because the machine could not keep up."""
 
     def ask(self, request: Request, now: float, *, choice: int = 0) -> None:
-        """Let a client ask; `choice` numbers the answers to one call."""
+        """Submit a client's request; `choice` numbers the answers to one call."""
         self._drive.ask(request, now, choice=choice)
 
     def hang_up(self, request: Request, now: float) -> None:
-        """Let a client leave."""
+        """Abort a request, since its client has left."""
         self._drive.hang_up(request, now)
 
     def wake(self, now: float) -> float | None:
-        """Play what is due by `now`; return when there is more to play, or None if that is up to the clients."""
+        """Run what is due by `now`; return when the next event is due, or None if only clients can cause one."""
         for _ in range(MOST_TURNS):
             turn = self._turn
             if turn is None:

@@ -48,14 +48,14 @@ class AnswerExchange:
         return answer
 
     def refusal(self, refusal: AdmissionRefusal) -> Fault:
-        """Say in the engine's own words why it does not take the request."""
+        """Return why the engine refuses the request, in its own wording."""
         faults = self.dialect.faults
         if refusal.status in (429, 503):
             return Fault(refusal.status, faults.busy)
         return faults.too_long(self.asked.prompt_tokens, self._limit_at_fault(), self.context)
 
     def failure(self) -> Fault:
-        """Say in the engine's own words why it gave up."""
+        """Return why the engine failed the request, in its own wording."""
         return Fault(500, self.dialect.failure)
 
     def _limit_at_fault(self) -> int | None:
@@ -162,7 +162,7 @@ class Whole:
 
 @asynccontextmanager
 async def _opened(exchange: AnswerExchange, receive: Receive) -> AsyncIterator[AnswerMailbox]:
-    """Hand the request to the engine, and see to it that the engine forgets it when nobody waits any more."""
+    """Submit the request, and abort it when its client has left."""
     answer = exchange.open()
     gone = asyncio.ensure_future(_disconnected(receive))
     gone.add_done_callback(lambda _: answer.leave())
