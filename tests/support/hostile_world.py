@@ -59,9 +59,18 @@ class World:
     """A client, its network, and the streams that its callers hold."""
 
     def __init__(
-        self, kind: str, *, monitored: bool, socket: str, provider: Any = None, **settings: Any
+        self,
+        kind: str,
+        *,
+        monitored: bool,
+        socket: str,
+        provider: Any = None,
+        asks_for_usage: bool = False,
+        **settings: Any,
     ) -> None:
         self.kind = kind
+        self.asks_for_usage = asks_for_usage
+        """Whether the callers ask for usage themselves and pass over the chunks that bring it and nothing else."""
         self.clock = ManualClock()
         self.network = Network(kind, self.clock, socket)
         self.loop = loop_in_order() if kind == "async" else None
@@ -136,6 +145,8 @@ class World:
         self.past.append(handle)
         self.network.answers = list(answers)
         resource, request = _ask(self.client, api, model)
+        if self.asks_for_usage and api != "responses":
+            request["stream_options"] = {"include_usage": True}
         if how == "create":
             handle.stream = await settled(resource.create(**request, stream=True))
         elif how == "raw":
@@ -304,7 +315,7 @@ class World:
             handle = self.held.get(number)
             if handle is not None and handle.stream is not None:
                 handle.lived.disturbed = True
-                await self._quietly(_next(handle.stream))
+                await self._quietly(self._shown(handle.stream))
 
         async def look() -> None:
             if self.seen is not None:
@@ -318,6 +329,12 @@ class World:
         except Exception as exc:
             self.noise.append(_noise(exc))
 
+    async def _shown(self, stream: Any) -> Any:
+        chunk = await _next(stream)
+        while self.asks_for_usage and is_usage(chunk):
+            chunk = await _next(stream)
+        return chunk
+
     # What they lived through
 
     def _made(self, handle: Handle) -> None:
@@ -330,10 +347,15 @@ class World:
     async def _wait(self, handle: Handle, ask: Callable[[], Awaitable[Any]]) -> Any:
         lived, began = handle.lived, self.clock.now
         if lived.ended_by is not None:
-            return await ask()
+            chunk = await ask()
+            while self.asks_for_usage and is_usage(chunk):
+                chunk = await ask()
+            return chunk
         lived.asked = True
         try:
             chunk = await ask()
+            while self.asks_for_usage and is_usage(chunk):
+                chunk = await ask()
         except BaseException as exc:
             lived.ended_by = type(exc)
             raise
@@ -428,6 +450,11 @@ def _ask(client: Any, api: str, model: str) -> tuple[Any, dict[str, Any]]:
     if api == "completions":
         return client.completions, {"model": model, "prompt": "hi"}
     return client.responses, {"model": model, "input": "hi"}
+
+
+def is_usage(chunk: Any) -> bool:
+    """Whether this chunk has usage and nothing else."""
+    return getattr(chunk, "usage", None) is not None and not getattr(chunk, "choices", None)
 
 
 async def _next(stream: Any) -> Any:

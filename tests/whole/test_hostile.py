@@ -14,6 +14,7 @@ import sys
 from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,7 +32,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from midstream import StreamRecord
+from midstream.testing import usage
 from support.hostile_answers import answers
+from support.hostile_wire import Answer
 from support.hostile_world import Handle, Lived, World
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "60"))
@@ -55,6 +58,7 @@ class Worlds(RuleBasedStateMachine):
     """A bare world and a monitored one, told the same."""
 
     kind = "sync"
+    include_usage = False
 
     @initialize(
         socket=st.sampled_from(["none", "knows", "knows", "lies", "short", "fails"]),
@@ -67,9 +71,14 @@ class Worlds(RuleBasedStateMachine):
         self.reader = InMemoryMetricReader()
         provider = MeterProvider([self.reader], shutdown_on_exit=False)
         self.provider = provider
-        self.bare = World(self.kind, monitored=False, socket=socket)
+        self.bare = World(self.kind, monitored=False, socket=socket, asks_for_usage=self.include_usage)
         self.ours = World(
-            self.kind, monitored=True, socket=socket, provider=provider, freeze_after_s=freeze_after_s
+            self.kind,
+            monitored=True,
+            socket=socket,
+            provider=provider,
+            freeze_after_s=freeze_after_s,
+            include_usage=self.include_usage,
         )
         self.open: dict[int, str] = {}
 
@@ -92,16 +101,30 @@ class Worlds(RuleBasedStateMachine):
             world.settle()
 
     def same(self) -> None:
-        assert self.ours.network.state() == self.bare.network.state()
+        assert self.state(self.ours) == self.state(self.bare)
         assert self.ours.noise == self.bare.noise
+
+    def state(self, world: World) -> Any:
+        pool, requests, lines, now = world.network.state()
+        if self.include_usage:  # the same fields, in an order of our own
+            lines = [(sorted(sent), *rest) for sent, *rest in lines]
+        return pool, requests, lines, now
 
     # What callers do
 
     @precondition(lambda self: len(self.open) < SLOTS)
-    @rule(how=st.sampled_from(["create", "create", "create", "raw", "streaming", "helper"]), asked=apis)
-    def ask(self, how: str, asked: Any) -> None:
+    @rule(
+        how=st.sampled_from(["create", "create", "create", "raw", "streaming", "helper"]),
+        asked=apis,
+        usage_at=st.lists(st.integers(0, 9), min_size=1, max_size=2),
+    )
+    def ask(self, how: str, asked: Any, usage_at: list[int]) -> None:
         api, script = asked
-        if how == "helper" and api not in HELPERS:
+        if self.include_usage and api != "responses":
+            script = (*script[:-1], with_usage_at(script[-1], usage_at))
+        if how == "helper" and (
+            api not in HELPERS or self.include_usage
+        ):  # a helper reads the extra chunk, too
             how = "create"
         done["scripts"] += 1
         slot = min({*range(SLOTS)} - self.open.keys())
@@ -242,11 +265,20 @@ class Worlds(RuleBasedStateMachine):
         assert len(seen.records) == self.ours.streams == self.bare.streams
         for handle in followed:
             holds(records[handle.model])
-            lived(records[handle.model], handle.lived, handle)
+            if not self.include_usage:  # a record counts the chunks that its caller does not see
+                lived(records[handle.model], handle.lived, handle)
         assert len(seen.freezes) == sum(record.freezes + record.hidden for record in seen.records)
         assert metric(self.reader, "stream.ended") == len(seen.records)
         assert metric(self.reader, "stream.active") == 0
         done["records"] += len(seen.records)
+
+
+def with_usage_at(answer: Answer, places: list[int]) -> Answer:
+    """The same answer with chunks between its pieces that have usage and nothing else."""
+    pieces = list(answer.pieces)
+    for place in places:
+        pieces.insert(place, (0.1, usage(3, place).encode()))
+    return replace(answer, pieces=tuple(pieces))
 
 
 def nth(pick: int, slots: Collection[int]) -> int:
@@ -314,6 +346,18 @@ class AsyncWorlds(Worlds):
     kind = "async"
 
 
+class UsageWorlds(Worlds):
+    """`include_usage` on one side; on the other callers who ask for usage, and pass over what brings it alone."""
+
+    include_usage = True
+
+
+class AsyncUsageWorlds(UsageWorlds):
+    """The same for the async client."""
+
+    kind = "async"
+
+
 @pytest.fixture(autouse=True)
 def _calm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The SDK drains an answer for a tenth of a real second at most, which two worlds would use up differently."""
@@ -324,7 +368,11 @@ def _calm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.parametrize("worlds", [Worlds, AsyncWorlds], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "worlds",
+    [Worlds, AsyncWorlds, UsageWorlds, AsyncUsageWorlds],
+    ids=["sync", "async", "sync include_usage", "async include_usage"],
+)
 def test_nobody_can_tell_a_monitored_stream_from_a_bare_one(worlds: Any) -> None:
     """Same chunks, exceptions, request bytes, sockets and pool; one record each, whose times add up; nothing left."""
     done.clear()
