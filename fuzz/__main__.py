@@ -101,7 +101,9 @@ def _inside(name: str, target: Target, options: list[str]) -> None:
 
     # Loaded once more, this time with an eye on every branch.
     for module in [
-        each for each in sys.modules if each.partition(".")[0] == "midstream" or each == "fuzz.targets"
+        each
+        for each in sys.modules
+        if each.partition(".")[0] == "midstream" or each in ("fuzz.targets", "fuzz.seeds")
     ]:
         del sys.modules[module]
     with atheris.instrument_imports(include=["midstream", "fuzz.targets"]):

@@ -17,14 +17,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from fuzz.seeds import CHUNKS, CONFIGS, LOGS, PROMETHEUS, files, journals, named, rows
+from midstream._support.foreign import ForeignError, count, json_of, number
 from midstream._support.sanitize import LONGEST, clean
 from midstream.advice.kv import ConfigError, kv_cache_of
 from midstream.advice.pool import PoolError, bytes_of, pool_of_log, pool_of_model, pool_of_view
+from midstream.cli.common.errors import CliError
+from midstream.cli.rules.settings import read_settings
+from midstream.engines import ENGINES
 from midstream.journal import JournalError, read
 from midstream.journal._kinds import DamagedRowError
 from midstream.journal._rows import COLUMNS, reader_of, row_of
+from midstream.lab.emulation.request_body import BadRequestError, read_body
 from midstream.lab.load import parse_load
-from midstream.lab.recording import RecordingError, parse_stream
+from midstream.lab.recording import PATHS, RecordingError, parse_stream
+from midstream.monitoring.alerts import TuningError, build, tuning_of
 from midstream.sources.address import origin, shown, url_of
 from midstream.sources.http import Answer, Getter
 from midstream.sources.prometheus import PrometheusError, PrometheusSource
@@ -171,6 +178,41 @@ def journal_row(data: bytes) -> None:
         assert reader_of(tuple(COLUMNS))(row_of(record)) == record
 
 
+def settings_file(data: bytes) -> None:
+    """A file of settings for `midstream rules`."""
+    path = Path(tempfile.gettempdir()) / f"midstream-fuzz-{os.getpid()}.yml"
+    path.write_bytes(data)
+    try:
+        with suppress(CliError, TuningError):
+            build(tuning_of(read_settings(path)))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def json_text(data: bytes) -> None:
+    """JSON of others: what is read can be written again, in UTF-8, and holds none of the secrets."""
+    with suppress(ForeignError):
+        found = json_of(_text(data))
+        json.dumps(found, ensure_ascii=False).encode()
+    text = _text(data)
+    value = number(text)
+    assert value is None or math.isfinite(value)
+    whole = count(text)
+    assert whole is None or 0 <= whole <= 2**53
+    assert "s3cret-v4lue" not in clean(f"{text}s3cret-v4lue", "s3cret-v4lue")
+
+
+def request_body(data: bytes) -> None:
+    """The body of a request to the emulated engine."""
+    with suppress(ForeignError, BadRequestError):
+        body = json_of(_text(data))
+        for operation in PATHS:
+            for facts in ENGINES.values():
+                with suppress(BadRequestError):
+                    asked = read_body(body, operation, facts.dialect)
+                    assert 1 <= asked.choices <= 128
+
+
 def words_of_options(data: bytes) -> None:
     """What is written after an option: addresses, moments, conditions, sizes; and names of others, to be shown."""
     text = _text(data)
@@ -200,104 +242,17 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-# Seeds
-
-_TESTS = Path(__file__).parent.parent / "tests"
-_CHUNKS = (
-    (
-        b'{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"x"},'
-        b'"finish_reason":null}]}\n{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"f",'
-        b'"arguments":"{}"}}],"reasoning":"r","refusal":"n","audio":{"data":"A"},"function_call":{"name":"f"}},'
-        b'"finish_reason":"length"}],"usage":{"prompt_tokens":3,"completion_tokens":4,"completion_tokens_details":'
-        b'{"reasoning_tokens":1},"prompt_tokens_details":{"cached_tokens":2}}}\n{"error":{"message":"m","code":5}}'
-    ),
-    (
-        b'{"type":"response.created","response":{"id":"r","model":"m"}}\n{"type":"response.output_text.delta","delta":"x"}\n'
-        b'{"type":"response.output_item.added","item":{"type":"function_call","name":"f"}}\n'
-        b'{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},'
-        b'"usage":{"input_tokens":3,"output_tokens":4,"output_tokens_details":{"reasoning_tokens":1}},"output":[]}}'
-    ),
-    (
-        b'{"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}}\n{"type":"message_delta","delta":'
-        b'{"stop_reason":"max_tokens"},"usage":{"output_tokens":5}}\n{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}'
-    ),
-)
-_LOGS = (
-    b"INFO 11-29 kv_cache_utils.py:1087] GPU KV cache size: 30,240 tokens\n",
-    b"INFO gpu_executor.py:122] # GPU blocks: 1890, # CPU blocks: 2048, block_size 16\n",
-    b"[TP0] KV Cache is allocated. #tokens: 20000, K size: 1.2 GB, V size: 1.2 GB\n[TP0] max_total_num_tokens=20000\n",
-    b"[TensorRT-LLM][INFO] [MemUsageChange] Allocated 4.50 GiB for max tokens in paged KV cache (32800).\n",
-    b"llama_context: n_ctx = 4096\nllama_kv_cache: size = 512.00 MiB\n",
-)
-_PROMETHEUS = (
-    (
-        b'{"status":"success","data":["stream_ended_total","stream_max_gap_seconds_bucket","stream_max_gap_seconds"]}\n'
-        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"outcome":"completed","finish_reason":"stop",'
-        b'"gen_ai_request_model":"m","le":"5"},"value":[1,"3"],"values":[[1,"3"],[2,"4"]]}]}}\n'
-        b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{"gen_ai_request_model":"m"},"histogram":'
-        b'[1,{"count":"3","sum":"2","buckets":[[0,"0.5","1","3"]]}]}]},"warnings":["w"]}'
-    ),
-)
-_CONFIGS = (
-    (
-        b'{"num_hidden_layers":36,"num_key_value_heads":8,"num_attention_heads":32,"head_dim":128,"torch_dtype":"bfloat16",'
-        b'"hidden_size":4096,"sliding_window":512,"layer_types":["full_attention","sliding_attention"]}'
-    ),
-    b'{"text_config":{"num_hidden_layers":61,"kv_lora_rank":512,"qk_rope_head_dim":64,"dtype":"float8"},"n_layer":12}',
-)
-
-
-def _files(pattern: str, most: int) -> tuple[bytes, ...]:
-    return tuple(file.read_bytes()[:most] for file in sorted(_TESTS.glob(pattern))[:8])
-
-
-def _journals() -> tuple[bytes, ...]:
-    from midstream.journal import Journal  # noqa: PLC0415
-    from midstream.stream.model import Outcome  # noqa: PLC0415
-
-    call = Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9)
-    record = record_of(Session(call, 0.0, 5.0), Outcome.UNREAD, None)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "streams.db"
-        writer = Journal(path, max_days=None)
-        for _ in range(3):
-            writer.write(record)
-        writer.flush(10.0)
-        import sqlite3  # noqa: PLC0415
-
-        connection, whole = sqlite3.connect(path), Path(folder) / "whole.db"
-        connection.execute("VACUUM INTO ?", (str(whole),))  # with nothing left in a file beside it
-        connection.close()
-        return (whole.read_bytes(),)
-
-
-def _rows() -> tuple[bytes, ...]:
-    from midstream.stream.model import Outcome  # noqa: PLC0415
-
-    record = record_of(
-        Session(Call("chat", "openai", "h", 1, "m", 0.0, 1.7e9), 0.0, 5.0), Outcome.UNREAD, None
-    )
-    return (json.dumps(row_of(record)).encode(),)
-
-
-_JSON = ("null", "true", "false", "NaN", "Infinity", "1e999", "-0", '""', "[]", "{}", '"\\ud800"', "\\u0000")
-
-
-def _named(*names: str) -> tuple[str, ...]:
-    return _JSON + names
-
-
 def targets() -> Mapping[str, Target]:
     """All of them by name, with their seeds."""
     pages = tuple(
-        bytes([kind]) + page for kind in (0, 1) for page in _files("recordings/vllm_*_metrics.txt", 8000)
+        bytes([kind]) + page for kind in (0, 1) for page in files("recordings/vllm_*_metrics.txt", 8000)
     )
     kinds: dict[str, Any] = {
         "recording": Target(
-            recording, _files("recordings/streams/*.jsonl", 4000), _named('"t"', '"line"', '"event"')
+            recording, files("recordings/streams/*.jsonl", 4000), named('"t"', '"line"', '"event"')
         ),
-        "load": Target(load, _files("recordings/load/*.jsonl", 4000), _named('"start"', '"times"')),
-        "chunks": Target(chunks, _CHUNKS, _named('"choices"', '"delta"', '"usage"', '"type"', '"response"')),
+        "load": Target(load, files("recordings/load/*.jsonl", 4000), named('"start"', '"times"')),
+        "chunks": Target(chunks, CHUNKS, named('"choices"', '"delta"', '"usage"', '"type"', '"response"')),
         "metrics_page": Target(
             metrics_page,
             (
@@ -321,18 +276,31 @@ def targets() -> Mapping[str, Target]:
             8192,
         ),
         "prometheus": Target(
-            prometheus, _PROMETHEUS, _named('"value"', '"values"', '"histogram"', '"buckets"', '"le"')
+            prometheus, PROMETHEUS, named('"value"', '"values"', '"histogram"', '"buckets"', '"le"')
         ),
         "start_up_log": Target(
             start_up_log,
-            _LOGS,
+            LOGS,
             ("KV cache size: ", " tokens", "# GPU blocks: ", "block_size", "max_total_num_tokens="),
         ),
         "model_config": Target(
-            model_config, _CONFIGS, _named('"num_key_value_heads"', '"layer_types"', '"head_dim"')
+            model_config, CONFIGS, named('"num_key_value_heads"', '"layer_types"', '"head_dim"')
         ),
-        "journal": Target(journal, _journals(), ("SQLite format 3",), 65536),
-        "journal_row": Target(journal_row, _rows(), _named("completed", "unread", "text")),
+        "journal": Target(journal, journals(), ("SQLite format 3",), 65536),
+        "journal_row": Target(journal_row, rows(), named("completed", "unread", "text")),
+        "settings_file": Target(
+            settings_file,
+            (b"objective: 99\nlabels: {team: llm}\nalerts: {StreamFrozen: {for: 30s}}\n",),
+            ("objective", "alerts", "window", "&a ", "*a", "!!int "),
+        ),
+        "json_text": Target(
+            json_text, (b'{"a": [1, 2.5, null, "\\ud83d\\ude00"]}', b"12"), ("\\ud800", "1e999")
+        ),
+        "request_body": Target(
+            request_body,
+            (b'{"model": "m", "messages": [{"content": "tokens=5"}], "n": 2, "tools": [{"function": {}}]}',),
+            ("messages", "content", "stream_options", "tool_choice", "emulate", "parameters"),
+        ),
         "words_of_options": Target(
             words_of_options,
             (
