@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from midstream.advice.matching import match, sentence
 from midstream.engines import ENGINES, EngineFacts, EngineSeries, EngineVariant, ReservationRule, registered
 from midstream.engines.dialect import Dialect
 from midstream.engines.facts import (
@@ -39,7 +40,6 @@ from midstream.monitoring.alerts.check import check
 from midstream.monitoring.alerts.query import Naming
 from midstream.monitoring.dashboards import DASHBOARDS
 from midstream.monitoring.dashboards.render import as_json
-from midstream.sources.matching import match, sentence
 from midstream.sources.server import view_of
 
 

@@ -2,10 +2,10 @@
 
 from midstream._support.sanitize import clean
 from midstream.probe.address import base_urls
-from midstream.probe.plan import Api, Plan, ProbeError
+from midstream.probe.plan import Api, Plan, ProbeError, Server
 from midstream.probe.refused import enumerated
 from midstream.probe.run import WORKER, Probe
-from midstream.probe.server import Server, find_server
+from midstream.probe.server import find_server
 from midstream.probe.summary import Seen, Totals, totals_of, verdict
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from midstream.probe.plan import Api, Plan
+from midstream.probe.plan import Api, Plan, Server
 from midstream.probe.refusal import Refusal
 from midstream.sources.address import shown
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from openai.types import Completion
     from openai.types.chat import ChatCompletionChunk
     from openai.types.responses import ResponseStreamEvent
-
-    from midstream.probe.server import Server
 
     Stream: TypeAlias = (
         AsyncStream[ChatCompletionChunk] | AsyncStream[Completion] | AsyncStream[ResponseStreamEvent]

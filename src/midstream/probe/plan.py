@@ -74,3 +74,13 @@ class Plan:
 
 class ProbeError(Exception):
     """The server cannot be probed; the message is one sentence that says what, where, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the API is, the likeliest first, and its models; None if it does not list them."""
+
+    base_urls: tuple[str, ...]
+    models: tuple[str, ...] | None
+    model: str
+    """The one that was asked for, or picked."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from midstream._support.sanitize import clean
+from midstream.probe.ask import Ask
 from midstream.probe.refusal import Refusal
 from midstream.sources.address import shown
-
-if TYPE_CHECKING:
-    from midstream.probe.ask import Ask
 
 LISTED = 8
 """How many of a server's models are named."""

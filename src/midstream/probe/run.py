@@ -16,11 +16,11 @@ from openai import APIStatusError, AsyncOpenAI
 from midstream import StreamRecord, monitor
 from midstream.probe.ask import Ask, first_ask, send
 from midstream.probe.patience import GRACE_S, read_out
-from midstream.probe.plan import Api, Plan, ProbeError
+from midstream.probe.plan import Api, Plan, ProbeError, Server
 from midstream.probe.problems import broken, unfinished, unreachable
 from midstream.probe.refusal import refusal_of
 from midstream.probe.refused import refused
-from midstream.probe.server import Server, open_client
+from midstream.probe.server import open_client
 from midstream.probe.summary import Seen
 from midstream.runtime.settings import DISABLED, disabled
 from midstream.sources.address import shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ from midstream._support.foreign import ForeignError, json_of
 from midstream._support.sanitize import clean, valid_name
 from midstream.probe.limits import IDENTITY, Limits
 from midstream.probe.patience import GRACE_S
-from midstream.probe.plan import Plan, ProbeError
+from midstream.probe.plan import Plan, ProbeError, Server
 from midstream.probe.problems import unreachable
 from midstream.probe.refusal import Refusal, Response, refusal_of, text_of
 from midstream.probe.refused import unlisted
@@ -38,16 +37,6 @@ CONNECT_S = 10.0
 _NOT_FOR_TEXT = re.compile(
     r"embed|rerank|moderation|whisper|transcribe|tts|audio|realtime|image|dall-e|sora|babbage|davinci"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where the API is, the likeliest first, and its models; None if it does not list them."""
-
-    base_urls: tuple[str, ...]
-    models: tuple[str, ...] | None
-    model: str
-    """The one that was asked for, or picked."""
 
 
 def open_client(plan: Plan) -> AsyncOpenAI:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from midstream.advice.matching import sentence
 from midstream.cli.watch.run import Event, Read, ReadingFailed
 from midstream.engines.page import MetricReading
-from midstream.sources.matching import sentence
 from midstream.sources.server import ServerView
 
 

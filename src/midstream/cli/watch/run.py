@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from midstream.advice.matching import SLACK_S, match
+from midstream.advice.watching import Between, Watched
 from midstream.cli.common.errors import CliError
 from midstream.cli.watch.show import Matched, Shown, row, title, unknown_row
 from midstream.journal import JournalError
-from midstream.sources.matching import SLACK_S, match
 from midstream.sources.scrape import Scraped, ScrapeError, Scraper
 from midstream.sources.tail import Frozen, Tail
-from midstream.sources.watching import Between, Watched
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from midstream._support.sanitize import clean
+from midstream.advice.matching import Match, sentence
+from midstream.advice.watching import Between, Now
 from midstream.engines.page import MetricReading
-from midstream.sources.matching import Match, sentence
 from midstream.sources.server import ServerView
 from midstream.sources.tail import Frozen
-from midstream.sources.watching import Between, Now
 
 UNKNOWN = "?"
 ABSENT = "-"

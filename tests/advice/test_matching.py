@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.advice.matching import chance, match, sentence
+from midstream.advice.watching import Between, Watched, between
 from midstream.engines.page import MetricReading
-from midstream.sources.matching import chance, match, sentence
 from midstream.sources.scrape import Scraped
 from midstream.sources.server import view_of
-from midstream.sources.watching import Between, Watched, between
 from support.metrics_pages import SGLANG, TGI, TRTLLM, TRTLLM_JSON, vllm
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from midstream.advice.watching import Between
 from midstream.engines import ENGINES
-from midstream.sources.watching import Between
 
 SLACK_S = 0.5
 
