@@ -122,7 +122,7 @@ def test_few_streams_cannot_tell_and_say_how_many_more_it_takes() -> None:
     found = compare(side(40, froze=3), side(40, froze=1, seed=2))
     assert found.verdict == "cannot tell"
     assert found.more_streams is not None
-    assert f"about {found.more_streams:,} more streams on each side would tell" in verdict(
+    assert f"about {found.more_streams:,} more streams on each side would decide it" in verdict(
         found, CompareGoal()
     )
 
@@ -175,7 +175,9 @@ def test_streams_that_freeze_together_tell_less() -> None:
     assert apart.froze.judgement == "better"
     assert together.design_effect > 15
     assert together.froze.judgement == "unclear"
-    assert "streams freeze together" in together.notes[0]
+    assert together.notes[0] == (
+        f"freezes cluster in time (design effect {together.design_effect:.1f}); the intervals are widened accordingly"
+    )
 
 
 def test_another_load_is_said() -> None:

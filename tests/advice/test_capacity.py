@@ -196,7 +196,7 @@ def test_a_server_with_room_needs_no_cap() -> None:
 def test_a_server_that_reserves_is_told_apart() -> None:
     """A cap ends no freeze where there is none."""
     verdict = cap_verdict(advised(a_config("trtllm", seeds=1), CapGoal("freeze-share", 0.01)))
-    assert verdict.startswith("trtllm never takes memory from an answer, so a cap ends no freeze here")
+    assert verdict.startswith("trtllm never preempts an answer, so a cap ends no freeze here")
 
 
 def test_where_an_engine_fails_answers_instead_that_counts() -> None:

@@ -359,9 +359,9 @@ def test_the_verdict_says_that_a_limit_cuts_real_work() -> None:
 def test_the_verdict_says_how_many_answers_are_missing() -> None:
     """And what is known, and what the answers at hand do support."""
     assert limit_verdict(advice_on([an_answer(n) for n in range(1, 201)])) == (
-        "Which limit cuts 0.1 % of answers cannot be told from 200 answers: about 5,600 more are needed (some 5,800 in "
-        "all if none is cut). What is known: it is 199 or more (95 % interval). The data do support 5 %: 190 tokens "
-        "(184 to 196)."
+        "Which limit cuts 0.1 % of answers cannot be determined from 200 answers: about 5,600 more are needed (some "
+        "5,800 in all if none is cut). What is known: it is 199 or more (95 % interval). The data do support 5 %: 190 "
+        "tokens (184 to 196)."
     )
 
 
@@ -369,8 +369,8 @@ def test_the_verdict_says_to_raise_a_limit_at_which_the_data_stop() -> None:
     """More answers under the same limit would not help."""
     records = [an_answer(n, token_limit=900) for n in range(1, 901)] * 8 + [cut_at(900)] * 800
     assert limit_verdict(advice_on(records, cut=0.01)) == (
-        "Which limit cuts 1 % of answers cannot be told: the data stop at 900 tokens, where 10 % of answers were still "
-        "going. Let requests ask for 1,800 for a while and ask again. What is known: it is 901 or more (95 % "
+        "Which limit cuts 1 % of answers cannot be determined: the data stop at 900 tokens, where 10 % of answers were "
+        "still going. Let requests ask for 1,800 for a while and ask again. What is known: it is 901 or more (95 % "
         "interval). "
         "The data do support 20 %: 800 tokens (792 to 809)."
     )

@@ -155,7 +155,7 @@ def test_older_configs_have_other_names() -> None:
         ),
         (
             less(QWEN3_8B, "torch_dtype"),
-            "the config has no `dtype` (or `torch_dtype`); say with --kv-dtype what the KV cache is in",
+            "the config has no `dtype` (or `torch_dtype`); give the type of the KV cache with --kv-dtype",
         ),
         (
             less(QWEN3_8B, "head_dim", "hidden_size"),
@@ -181,7 +181,7 @@ def test_older_configs_have_other_names() -> None:
         ),
         (
             {**QWEN3_8B, "mamba_d_state": 128},
-            "the model has layers without attention, but no `layer_types` says which; give --pool",
+            "the model has layers without attention, but no `layer_types` names them; give --pool",
         ),
     ],
 )
@@ -286,14 +286,14 @@ def test_of_several_starts_the_last_one_counts() -> None:
     line = "[MemUsageChange] Allocated {} GiB for max tokens in paged KV cache ({})\n"
     pool = pool_of_log(line.format("0.56", 8224) + line.format("4.50", 32800))
     assert pool.tokens == 32800
-    assert pool.notes == ("the log tells other sizes before, too: 8,224; the last one counts",)
+    assert pool.notes == ("the log has other sizes before, too: 8,224; the last one counts",)
 
 
 def test_a_log_without_the_line_is_an_error() -> None:
     """Not a pool of 0 tokens."""
-    with pytest.raises(PoolError, match="the log has no line that tells the size of the KV cache"):
+    with pytest.raises(PoolError, match="the log has no line with the size of the KV cache"):
         pool_of_log("ready\n")
-    with pytest.raises(PoolError, match="says that its KV cache holds no token"):
+    with pytest.raises(PoolError, match="shows a KV cache without a token"):
         pool_of_log("# GPU blocks: 0, # CPU blocks: 1024")
 
 
@@ -311,7 +311,7 @@ def test_metrics_tell_the_pool() -> None:
     both = vllm + vllm.replace('engine="0"', 'engine="1"')
     assert pool_of_page(both).tokens == 60_480
     assert pool_of_page(both).notes == (
-        "the server tells it in 2 separate pools together: a flag is for each of them",
+        "the server reports it in 2 separate pools together: a flag is for each of them",
     )
     ranks = "".join(f'sglang:max_total_num_tokens{{model_name="m",tp_rank="{n}"}} 25224\n' for n in range(4))
     assert pool_of_page(ranks).tokens == 25_224

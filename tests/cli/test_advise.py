@@ -159,7 +159,7 @@ def test_too_few_answers_have_a_status_of_their_own(
     status, out, err = run(capsys, "max-tokens", "--journal", journal)
     assert (status, err) == (3, "")
     assert (
-        "cannot be told from 800 answers: about 5,200 more are needed (some 5,800 in all if none is cut)"
+        "cannot be determined from 800 answers: about 5,200 more are needed (some 5,800 in all if none is cut)"
         in out
     )
 
@@ -211,7 +211,7 @@ def test_reasoning_is_warned_of(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         (["--cut", "lots"], 2, "'lots' is no share"),
         (["--engine", "gpt"], 2, "gpt is not one of vllm, sglang"),
         (["--plot", "lengths.pdf"], 2, "lengths.pdf must end in .png or .svg."),
-        (["--where", "model=other"], 1, "is meant: they began from "),
+        (["--where", "model=other"], 1, "streams.db matches: its 800 streams began from "),
         (["--since", "yesterday"], 2, "'yesterday' is not a valid time"),
         (["--prometheus", "localhost:9"], 2, "it does not go with --prometheus"),
     ],
@@ -287,7 +287,7 @@ def test_the_comparison_afterwards_allows_the_price_that_was_named(
     chosen = next(one for one in found["curve"] if one["cap"] == found["advised"]["cap"])
     tokens = [statistics.median(one["throughput_tokens_per_s"]) for one in (chosen, found["curve"][-1])]
     price = math.ceil(100 * (1 - tokens[0] / tokens[1]))
-    wait = math.ceil(1.2 * chosen["first_token_p95_s"])
+    wait = math.ceil(1.2 * chosen["first_token_p95_s"][0])
     assert price > 10
     assert wait > 10
     assert printed(capsys, *asked).splitlines()[-1] == (
@@ -407,7 +407,7 @@ def test_a_variant_of_the_engine_is_no_contradiction(
         (
             [],
             2,
-            "say how large the KV cache is: --pool, --server, --metrics, --log, or --model-config with --memory",
+            "give the size of the KV cache: --pool, --server, --metrics, --log, or --model-config with --memory",
         ),
         (
             ["--pool", "9", "--log", "x"],
@@ -429,7 +429,7 @@ def test_a_variant_of_the_engine_is_no_contradiction(
         (["--pool", "31"], 1, "a KV cache of 31 tokens (as given) does not hold even one of these requests"),
         (["--pool", f"1{'0' * 19}"], 1, "no memory holds a KV cache of 1e+19 tokens (as given)"),
         (["--log", "none.log"], 1, "there is no file none.log; check the path"),
-        (["--model-config", "none.json"], 2, "say how much memory is left for the KV cache, as in 12GiB"),
+        (["--model-config", "none.json"], 2, "give the memory that is left for the KV cache, as in 12GiB"),
         (["--model-config", "none.json", "--memory", f"{'9' * 400}GiB"], 2, "is no amount of memory"),
         (["--log", "/dev/zero"], 1, "/dev/zero is larger than 256 MiB"),
         (["--model-config", "none.json", "--memory", "much"], 2, "'much' is no amount of memory"),
@@ -587,7 +587,7 @@ def test_without_any_number_there_is_no_flag(capsys: pytest.CaptureFixture[str],
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "say which: vllm, sglang"),
+        ([], "name one of vllm, sglang"),
         (["--engine", "gpt"], "gpt is not one of vllm, sglang"),
         (["--engine", "vllm", "--engine-version", "latest"], "'latest' is no version; write it as in 0.31.0"),
         (["--engine", "vllm", "--since", "2h"], "there is no journal to choose from; give --journal"),
@@ -626,22 +626,22 @@ def a_fleet(above: float, *, length: float = 0.0) -> Summary:
             0.01,
             (
                 "Set max_tokens to 1,024 at most: the smallest limit that cuts 1 % of answers is above 256, and "
-                "within the bucket that ends there; a journal tells it exactly."
+                "within the bucket that ends there; a journal has the exact lengths."
             ),
         ),
         (
             a_fleet(50, length=300),
             0.01,
             (
-                "Which limit cuts 1 % of answers cannot be told: 3 % of them ended early, and metrics do not "
-                "tell how long they were. Use a journal, or raise today's limit for a while; it is above 256."
+                "Which limit cuts 1 % of answers cannot be determined: 3 % of them ended early, and metrics do not "
+                "show how long they were. Use a journal, or raise today's limit for a while; it is above 256."
             ),
         ),
         (
             a_fleet(50),
             0.0001,
             (
-                "Which limit cuts 0.01 % of answers cannot be told from 10,000 answers: about 27,000 more are "
+                "Which limit cuts 0.01 % of answers cannot be determined from 10,000 answers: about 27,000 more are "
                 "needed; it is above 1,024."
             ),
         ),

@@ -20,7 +20,7 @@ def write(path: Path, begun: datetime, froze: int, model: str = "m", streams: in
     """Add a day's streams to a journal."""
     drawn = random.Random(froze)
     frozen = set(drawn.sample(range(streams), froze))
-    journal = Journal(path)
+    journal = Journal(path, max_days=None)
     for index in range(streams):
         journal.write(
             a_record(
@@ -90,7 +90,7 @@ def test_two_journals_and_every_exit_status(tmp_path: Path, capsys: pytest.Captu
     assert compare(good, good, "--margin", "2") == 0
     assert compare(good, bad) == 3
     assert compare(few, few) == 4
-    assert "more streams on each side would tell" in capsys.readouterr().out
+    assert "more streams on each side would decide it" in capsys.readouterr().out
 
 
 def test_a_script_gets_every_number(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,9 +118,9 @@ def test_the_threshold_is_that_of_the_records_unless_one_is_given(
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ([], 2, "say what is compared: --at WHEN"),
+        ([], 2, "name what is compared: --at WHEN"),
         (["--at", "2h", "--before", "3d..2d"], 2, "give --at, or both --before and --after"),
-        (["--before", "3d..2d"], 2, "say what is compared"),
+        (["--before", "3d..2d"], 2, "name what is compared"),
         (["--before", "3d", "--after", "2d..1d"], 2, "'3d' is not FROM..TO"),
         (["--before", "3d..1d", "--after", "2d..now"], 2, "it ends after --after begins"),
         (["--at", "soon"], 2, "'soon' is not a valid time"),

@@ -169,16 +169,13 @@ def test_the_words_say_what_the_numbers_are() -> None:
         (
             "In 2 of 3 freezes the server's other streams had a gap, too. During 1 of 3 freezes another stream of "
             "the same server went on. The client cannot see why: look at the server's counters of evicted requests at "
-            "those moments, and see what `midstream advise` makes of these lengths."
+            "those moments, and ask `midstream advise` for a limit or a cap."
         ),
         (
-            "The server also froze 1 time while the program was busy and did not wait for it; nobody's answer was held "
-            "up by that."
+            "The server also froze 1 time while the program was busy and did not wait for it; no answer was delayed "
+            "by that."
         ),
-        (
-            "1 answer came in one burst, which hides any gap: something between holds answers back; look for a "
-            "proxy that buffers."
-        ),
+        ("1 answer came in one burst, in which no gap can be measured: look for a proxy that buffers."),
         "8 of 10 completed; 1 was cancelled, 1 failed.",
         (
             "2 of 8 finished answers ended by length; half of the answers used 50 % of their token limit or less, and "
@@ -354,8 +351,8 @@ def test_that_others_went_on_is_said_only_if_one_was_there_all_the_while(
         (
             [froze_at(10.0)],
             (
-                "Whether that freeze was the stream's or the whole server's cannot be told: no other stream is known "
-                "to have gone on there meanwhile. "
+                "Whether only that stream froze or the whole server is not known: no other stream is known to have "
+                "gone on there meanwhile. "
             ),
         ),
         (
@@ -365,14 +362,14 @@ def test_that_others_went_on_is_said_only_if_one_was_there_all_the_while(
         (
             [froze_at(10.0), a_record(**SMOOTH), froze_at(10.0, started_at=100.0)],
             (
-                "During 1 of 2 freezes another stream of the same server went on. Of 1 it cannot be told whether the "
+                "During 1 of 2 freezes another stream of the same server went on. For 1 it is not known whether the "
                 "whole server stood still: no other stream is known to have gone on there meanwhile. "
             ),
         ),
         (
             [froze_at(10.0), froze_at(10.0, shared=True, started_at=100.0)],
             (
-                "In 1 of 2 freezes the server's other streams had a gap, too. Of 1 it cannot be told whether the "
+                "In 1 of 2 freezes the server's other streams had a gap, too. For 1 it is not known whether the "
                 "whole server stood still: no other stream is known to have gone on there meanwhile. "
             ),
         ),

@@ -3,9 +3,8 @@
 Four questions, each with a 95 % interval: did fewer streams freeze, did the 99th percentile of the longest gap
 fall, did tokens per second hold, did the time to first content stay bearable.
 
-Streams of one overload freeze together, so that a hundred of them tell less than a hundred independent ones would.
-How much less is measured, by how the share of frozen streams varies between pieces of the time (the design effect, L.
-Kish, Survey Sampling, 1965), and all intervals are widened by it.
+Streams of one overload freeze together, so that they are not independent. How the share of frozen streams varies
+between pieces of the time gives the design effect (L. Kish, Survey Sampling, 1965), by which all intervals are widened.
 """
 
 from __future__ import annotations
@@ -211,10 +210,7 @@ def _notes(before: Side, after: Side, effect: float) -> Iterator[str]:
         for note in side.notes:
             yield f"{name}: {note}"
     if effect >= 1.5:
-        yield (
-            f"streams freeze together: {effect:.1f} of them tell as much as one would by itself, and the intervals "
-            "are widened by it"
-        )
+        yield (f"freezes cluster in time (design effect {effect:.1f}); the intervals are widened accordingly")
     if before.at_once and after.at_once and not LOADS[0] < after.at_once / before.at_once < LOADS[1]:
         yield (
             f"the load was not the same: {after.at_once:.1f} streams were open at once, and {before.at_once:.1f} "

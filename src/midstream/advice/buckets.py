@@ -21,7 +21,7 @@ from midstream.sources.fleet import Bucket, Summary
 class Bounds:
     """The smallest limit that cuts at most `cut` of all answers is above `low` and at most `high`, in tokens.
 
-    `high` is None where the data cannot tell: too few answers (`more` are needed), or too many of them cut off.
+    `high` is None where the data do not show it: too few answers (`more` are needed), or too many of them cut off.
     """
 
     cut: float
@@ -36,7 +36,7 @@ class Bounds:
 def bounds_for(
     buckets: Sequence[Bucket], cut: float, *, cut_off: float = 0.0, confidence: float = CONFIDENCE
 ) -> Bounds:
-    """Return what a histogram tells of the smallest limit that cuts at most a share of answers.
+    """Return what a histogram shows of the smallest limit that cuts at most a share of answers.
 
     Counts may be broken: Prometheus extrapolates.
 
@@ -72,7 +72,7 @@ def bounds_for(
 
 
 def cut_off_of(summary: Summary) -> float:
-    """Return how many streams of a fleet ended before their answer did, as far as their metrics tell: at most so many.
+    """Return how many streams of a fleet ended before their answer did: an upper bound from their metrics.
 
     Those that did not end with a stop or a tool call; and of those that did, the ones that had reached their limit.
     """

@@ -1,4 +1,4 @@
-"""What a search for a cap came to: the verdict in a sentence, and what the simulation says against any cap."""
+"""What a search for a cap came to: the verdict in a sentence, and what in the simulation speaks against any cap."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CapAdvice:
 
 
 def goal_text(goal: CapGoal) -> str:
-    """Write a goal as a person says it."""
+    """Write a goal in words."""
     if goal.name == "p99-gap":
         return f"a p99 gap of {goal.most:g} s at most"
     share = percent(goal.most)
@@ -49,14 +49,14 @@ def goal_text(goal: CapGoal) -> str:
 
 
 def cap_verdict(advice: CapAdvice) -> str:
-    """Say how many may run at once, and what that costs."""
+    """Return how many may run at once, and what that costs, in a sentence."""
     found, config = advice.found, advice.config
     free = found.trials[-1]
     goals = " and ".join(goal_text(goal) for goal in found.goals)
     if not ENGINE_KNOBS[config.engine].evicts:
         return (
-            f"{config.engine} never takes memory from an answer, so a cap ends no freeze here: requests wait for their "
-            "first token instead, and the lever is max_tokens (`midstream advise max-tokens`)."
+            f"{config.engine} never preempts an answer, so a cap ends no freeze here: requests wait for their "
+            "first token instead, and the setting that matters is max_tokens (`midstream advise max-tokens`)."
         )
     if found.chosen is None:
         return f"No cap meets {goals}: {_nearest(found)}."
@@ -72,7 +72,7 @@ def cap_verdict(advice: CapAdvice) -> str:
 
 
 def simulated_doubts(found: Search, known: Container[Ground]) -> list[Doubt]:
-    """Return what the simulation says against a cap, beside the grounds that are known already."""
+    """Return what in the simulation speaks against a cap, beside the grounds that are known already."""
     chosen = found.chosen or found.trials[0]
     run = chosen.runs[len(chosen.runs) // 2]
     waiting = run.mean_inside - run.mean_running
@@ -107,6 +107,6 @@ def _nearest(found: Search) -> str:
         best = min(found.trials, key=lambda trial: found.value(trial, goal))
         value = found.value(best, goal)
         at = "without a cap" if best.cap is None else f"with {best.cap}"
-        told = f"{value:.1f} s" if goal.name == "p99-gap" else percent(max(0.0, value))
-        parts.append(f"the best for the {goal.name.replace('-', ' ')} is {told} {at}")
+        written = f"{value:.1f} s" if goal.name == "p99-gap" else percent(max(0.0, value))
+        parts.append(f"the best for the {goal.name.replace('-', ' ')} is {written} {at}")
     return ", ".join(parts) + ("; the goals exclude each other" if len(parts) > 1 else "")

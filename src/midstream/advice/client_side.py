@@ -1,4 +1,4 @@
-"""A cap that clients keep by themselves: programs for callers whose server cannot be told."""
+"""A cap that clients keep by themselves: programs for callers who cannot configure their server."""
 
 from __future__ import annotations
 

@@ -91,6 +91,6 @@ class Comparison:
     first: Measure
     verdict: Verdict
     more_streams: int | None
-    """How many more streams on each side would tell, if things stay as they are; None if that is not the matter."""
+    """About how many more streams on each side would decide it at these shares; None if others are missing."""
     design_effect: float
     notes: tuple[str, ...]

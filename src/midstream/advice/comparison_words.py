@@ -7,7 +7,7 @@ from midstream.advice.comparison import FROZE, CompareGoal, Comparison, Measure
 
 
 def verdict(comparison: Comparison, goal: CompareGoal) -> str:
-    """Say what a comparison comes to, with the numbers that decided it."""
+    """Return the result of a comparison in a sentence, with the numbers that decided it."""
     froze, tail, tokens, first = comparison.froze, comparison.tail, comparison.tokens, comparison.first
     gain = "; ".join(_moved(each) for each in (froze, tail) if each.judgement == "better")
     loss = "; ".join(_moved(each) for each in (froze, tail) if each.judgement == "worse")
@@ -64,7 +64,7 @@ def _kept(tokens: Measure, first: Measure, goal: CompareGoal) -> str:
     else:
         kept.append(f"the first content comes within {seconds(first.after)} (p95)")
     said = f"; {', and '.join(kept)}" if kept else ""
-    return f"{said}; whether {' and whether '.join(unsure)}, the data cannot say" if unsure else said
+    return f"{said}; whether {' and whether '.join(unsure)}, the data do not show" if unsure else said
 
 
 def _so_far(froze: Measure) -> str:
@@ -79,4 +79,4 @@ def _so_far(froze: Measure) -> str:
 def _more(comparison: Comparison) -> str:
     if comparison.more_streams is None:
         return ""
-    return f"; about {comparison.more_streams:,} more streams on each side would tell, if it stays so"
+    return f"; about {comparison.more_streams:,} more streams on each side would decide it at these shares"

@@ -69,7 +69,7 @@ def advise_concurrency(
     were open for 95 % of the time; with `as_they_came` requests come when they came instead. `hardware` are the costs
     of a step, by default those that the records show; `otherwise` those where they show none. `freeze_after_s` is
     the gap in seconds from which an answer counts as frozen, by default that of the records. `server` is what the
-    server's metrics page tells. `on_run` gets the number of runs done, and of those expected, after each.
+    server's metrics page shows. `on_run` gets the number of runs done, and of those expected, after each.
 
     Formulas: those of the two caps beside it are in `safe_concurrency`; the simulation is `midstream.lab`.
 

@@ -1,4 +1,4 @@
-"""When tuning admission is the wrong tool: what the data say against it."""
+"""When tuning admission is the wrong tool: what in the data speaks against it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _of_memory(
     if view is not None and view.evictions.value == 0 and _frozen(records):
         yield Doubt(
             "no eviction",
-            f"{view.title} has not evicted anything since it started, so the freezes come from elsewhere: a busy "
+            f"{view.title} has not preempted anything since it started, so the freezes come from elsewhere: a busy "
             "engine, a proxy, the network.",
         )
 
@@ -96,7 +96,7 @@ def _of_freezes(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
         yield Doubt(
             "whole server",
             f"In {shared:,} of {total:,} freezes the server's other streams had a gap, too: the engine stood still "
-            "as a whole, which eviction does not do. Look for prefills, restarts and pauses before you cap anything.",
+            "as a whole, which preemption does not cause. Look for prefills, restarts and pauses before you set a cap.",
         )
     withheld = sum(record.suspected == "withheld" for record in frozen)
     if len(frozen) >= _FEW and withheld > len(frozen) / 2:
@@ -108,8 +108,8 @@ def _of_freezes(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
     if len(frozen) >= _FEW and not any(_given_up(record) for record in records):
         yield Doubt(
             "nobody watches",
-            f"Nobody gave up: all {len(frozen):,} frozen streams were read to their end. If this is batch work that "
-            "nobody watches, a cap costs throughput and gains nothing.",
+            f"No reader gave up: all {len(frozen):,} frozen streams were read to their end. If this is batch work, in "
+            "which a freeze disturbs no reader, a cap costs throughput and gains nothing.",
         )
 
 
@@ -121,7 +121,7 @@ def _of_waiting(records: Sequence[StreamRecord]) -> Iterator[Doubt]:
         yield Doubt(
             "out of capacity",
             f"Requests wait already: 5 % for more than {nearest_rank(waits, 0.95):.0f} s before the first token "
-            f"(median {median(waits):.1f} s). A lower cap moves the gap there; more memory or servers end it.",
+            f"(median {median(waits):.1f} s). A lower cap moves the wait there; more memory or servers end it.",
         )
 
 

@@ -62,7 +62,7 @@ def advise_flags(
     that at most a share `freeze_share` of the answers freezes; without `pool`, it is the highest number of streams open
     at once up to which no larger share froze. `max_tokens` is the limit that requests are to ask for, in tokens.
     `version` is the engine's, such as (0, 31): without it the flags of all versions are returned.
-    `evictions_per_minute` is by default that of `server`, what the server's metrics page tells.
+    `evictions_per_minute` is by default that of `server`, what the server's metrics page shows.
 
     Source of the flags: the engines' own code and manuals, see docs/engine-flags.md. Raises ValueError for an engine
     that is not known, and PoolError if the cache does not hold one request.
@@ -142,7 +142,7 @@ def _why_none(levels: Sequence[Level], most_frozen: float) -> str:
 
 
 def _per_minute(server: ServerView | None) -> float | None:
-    """Return the preemptions a minute since the server started; None if it does not tell."""
+    """Return the preemptions a minute since the server started; None if it does not show them."""
     if server is None or server.evictions.value is None or server.started_at is None:
         return None
     minutes = (time.time() - server.started_at) / 60

@@ -14,12 +14,12 @@ from midstream.sources.fleet import Summary
 from midstream.telemetry.instruments import MODEL, OPERATION
 
 BY = (MODEL, OPERATION)
-"""What streams of a fleet are told apart by."""
+"""The attributes by which streams of a fleet are grouped."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetLimit:
-    """What the metrics of one model's answers to one kind of request tell."""
+    """What the metrics of one model's answers to one kind of request show."""
 
     model: str
     operation: str
@@ -27,7 +27,7 @@ class FleetLimit:
 
 
 def fleet_limits(summaries: Iterable[Summary], cut: float, confidence: float) -> tuple[list[FleetLimit], int]:
-    """Return the bounds for each model and operation, most answers first, and how many told no length at all."""
+    """Return the bounds for each model and operation, most answers first, and how many groups show no length at all."""
     found, silent = [], 0
     for summary in summaries:
         tokens = summary.output_tokens
@@ -41,27 +41,30 @@ def fleet_limits(summaries: Iterable[Summary], cut: float, confidence: float) ->
 
 
 def fleet_limit_verdict(limit: FleetLimit) -> str:
-    """Say which limit to set, or why none can be told."""
+    """Return which limit to set, or why the data do not show one, in a sentence."""
     bounds = limit.bounds
     cut = percent(bounds.cut)
     if bounds.high is not None:
         return (
             f"Set max_tokens to {bounds.high:,.0f} at most: the smallest limit that cuts {cut} of answers is above "
-            f"{bounds.low:,.0f}, and within the bucket that ends there; a journal tells it exactly."
+            f"{bounds.low:,.0f}, and within the bucket that ends there; a journal has the exact lengths."
         )
     known = f"it is above {bounds.low:,.0f}"
     if bounds.more:
         return (
-            f"Which limit cuts {cut} of answers cannot be told from {bounds.answers:,} answers: about "
+            f"Which limit cuts {cut} of answers cannot be determined from {bounds.answers:,} answers: about "
             f"{rounded_up(bounds.more):,} more {'is' if bounds.more == 1 else 'are'} needed; {known}."
         )
     if bounds.cut_off_share > bounds.cut / 2:
         return (
-            f"Which limit cuts {cut} of answers cannot be told: {percent(bounds.cut_off_share)} of them "
+            f"Which limit cuts {cut} of answers cannot be determined: {percent(bounds.cut_off_share)} of them "
             "ended early, and "
-            f"metrics do not tell how long they were. Use a journal, or raise today's limit for a while; {known}."
+            f"metrics do not show how long they were. Use a journal, or raise today's limit for a while; {known}."
         )
-    return f"Which limit cuts {cut} of answers cannot be told: it lies in the last bucket, which has no end; {known}."
+    return (
+        f"Which limit cuts {cut} of answers cannot be determined: it lies in the last bucket, which has no end; "
+        f"{known}."
+    )
 
 
 def fleet_caps(total: Summary, pool_tokens: int) -> Caps:

@@ -48,7 +48,7 @@ def newcombe(p1: float, n1: float, p2: float, n2: float) -> Interval:
 
 
 def design_effect(slices: Sequence[Slice]) -> float:
-    """Return how many streams tell as much as one independent one would; 1 where they come one by one, and at least.
+    """Return the design effect: how many streams are worth one independent stream; 1 at least.
 
     The variance of the share of frozen streams, estimated from how it varies between slices (the ratio estimator of
     cluster sampling), over that of independent streams.

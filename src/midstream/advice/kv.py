@@ -35,7 +35,7 @@ MOST_LAYERS = 10_000
 
 
 class ConfigError(ValueError):
-    """The config cannot tell what a token costs; the message names the key."""
+    """The config does not show what a token costs; the message names the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _heads(
 
 
 def _text_config(config: Config) -> Config:
-    """Return the part that describes the language model: models that also see or hear nest it."""
+    """Return the part that describes the language model: models with images or sound nest it."""
     for name in _NESTED:
         nested = config.get(name)
         if isinstance(nested, Mapping):
@@ -132,12 +132,12 @@ def _bytes_of_dtype(text: Config, config: Config, dtype: str | None) -> tuple[fl
         named = next((value for value in keys if isinstance(value, str)), None)
     if named is None:
         raise ConfigError(
-            "the config has no `dtype` (or `torch_dtype`); say with --kv-dtype what the KV cache is in"
+            "the config has no `dtype` (or `torch_dtype`); give the type of the KV cache with --kv-dtype"
         )
     known = DTYPES.get(named.removeprefix("torch."))
     if known is None:
         raise ConfigError(
-            f"`dtype` is {named!r}; say with --kv-dtype which of {', '.join(DTYPES)} the KV cache is in"
+            f"`dtype` is {named!r}; give the type of the KV cache with --kv-dtype: one of {', '.join(DTYPES)}"
         )
     return known, named.removeprefix("torch.")
 
@@ -160,12 +160,12 @@ def _layers(text: Config) -> _Layers:
     if not kept:
         raise ConfigError("`layer_types` names no layer with attention; this model keeps no KV cache")
     parts = [f"{shared} of {count} share" if shared else "", f"{count - shared - kept} without attention"]
-    told = ", ".join(part for part in parts if part and not part.startswith("0 "))
-    return _Layers(kept - sliding, sliding, window, f" ({told})" if told else "")
+    noted = ", ".join(part for part in parts if part and not part.startswith("0 "))
+    return _Layers(kept - sliding, sliding, window, f" ({noted})" if noted else "")
 
 
 def _layer_types(text: Config, count: int) -> list[str]:
-    """Return what each layer is, by whichever key says so; a model that does not say has the same everywhere."""
+    """Return what each layer is, by whichever key has it; a model without such a key has the same everywhere."""
     named = text.get("layer_types")
     if isinstance(named, list) and all(isinstance(kind, str) for kind in named):
         if len(named) != count:
@@ -183,7 +183,7 @@ def _layer_types(text: Config, count: int) -> list[str]:
         return ["full_attention" if letter == "*" else "mamba" for letter in pattern]
     if any(text.get(key) is not None for key in _WITHOUT):
         raise ConfigError(
-            "the model has layers without attention, but no `layer_types` says which; give --pool"
+            "the model has layers without attention, but no `layer_types` names them; give --pool"
         )
     every = _optional(text, "sliding_window_pattern")
     if every:

@@ -12,10 +12,10 @@ from midstream.stream.finish_reasons import finish_label
 from midstream.stream.model import Outcome, StreamRecord
 
 Cause: TypeAlias = Literal["limit", "left", "failed", "filtered", "unclear"]
-"""What kept an answer from its own end: its token limit, its reader, an error, a filter, or nobody knows."""
+"""What kept an answer from its own end: its token limit, its reader, an error, a filter, or an unknown cause."""
 
 Left: TypeAlias = Literal["no usage", "several choices", "no answer", "not generated"]
-"""Why a record says nothing about lengths. `not generated`: a stored response was read again."""
+"""Why a record shows no length. `not generated`: a stored response was read again."""
 
 _CAUSES: Mapping[Outcome, Cause] = {
     Outcome.NO_FINISH: "unclear",
@@ -65,7 +65,7 @@ class Lengths:
 
 
 def lengths_of(records: Sequence[StreamRecord]) -> Lengths:
-    """Return the lengths that records tell.
+    """Return the lengths that records show.
 
     An answer that ended by a stop or a tool call, below its limit, is as long as its usage says. One that ended at
     its limit (whatever its finish reason says), was left, failed or was filtered was longer than its usage says. Usage
@@ -78,7 +78,7 @@ def lengths_of(records: Sequence[StreamRecord]) -> Lengths:
     left_out: Counter[Left] = Counter()
     by_chunks = 0
     for record in records:
-        reason = _says_nothing(record)
+        reason = _left_out(record)
         cause = None if reason else _cause(record)
         if reason is None and record.output_tokens is None:
             if cause is None or not bounded:
@@ -101,7 +101,7 @@ def groups_of(records: Iterable[StreamRecord]) -> dict[tuple[str, str], list[Str
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
-def _says_nothing(record: StreamRecord) -> Left | None:
+def _left_out(record: StreamRecord) -> Left | None:
     if record.operation == "fetch_response":
         return "not generated"
     if len(record.finish_reasons) > 1:

@@ -10,7 +10,7 @@ _SHARES = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0
 
 
 def limit_verdict(advice: LimitAdvice) -> str:
-    """Say which limit to set, or why none can be told and what to do about it."""
+    """Return which limit to set, or why the data do not show one and what to do about it, in a sentence."""
     if isinstance(advice.limit, Unsupported):
         return _unsupported(advice, advice.limit)
     found = advice.limit
@@ -39,7 +39,7 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
     if why.stops_at is None:
         everything = min(needed(why.cut, confidence=why.confidence), advice.curve.answers + why.more)
         return (
-            f"{wanted} cannot be told from {advice.curve.answers:,} answers: about {rounded_up(why.more):,} more "
+            f"{wanted} cannot be determined from {advice.curve.answers:,} answers: about {rounded_up(why.more):,} more "
             f"{'is' if why.more == 1 else 'are'} needed"
             f"{_sooner(advice, everything)}.{known}{_instead(advice, why)}"
         )
@@ -51,14 +51,14 @@ def _unsupported(advice: LimitAdvice, why: Unsupported) -> str:
     )
     more = f", with about {rounded_up(why.more):,} more answers" if why.more else ""
     return (
-        f"{wanted} cannot be told: the data stop at {why.stops_at:,} tokens, where "
+        f"{wanted} cannot be determined: the data stop at {why.stops_at:,} tokens, where "
         f"{percent(why.still_going)} of answers "
         f"were still going. {remedy}{more}.{known}{_instead(advice, why)}"
     )
 
 
 def _sooner(advice: LimitAdvice, everything: int) -> str:
-    """Say what makes fewer answers suffice."""
+    """Return what makes fewer answers suffice."""
     if advice.curve.answers < everything:
         return f" (some {rounded_up(everything):,} in all if none is cut)"
     highest = max(advice.asked, default=0)
@@ -66,7 +66,7 @@ def _sooner(advice: LimitAdvice, everything: int) -> str:
 
 
 def _instead(advice: LimitAdvice, why: Unsupported) -> str:
-    """Say what the data do support."""
+    """Return what the data do support."""
     for share in _SHARES:
         if share > why.cut:
             found = limit_for(advice.curve, share)

@@ -35,13 +35,13 @@ class Reserved:
 
     @property
     def unused_share(self) -> float | None:
-        """The share of what is asked for that no answer uses; None if nobody asks."""
+        """The share of what is asked for that no answer uses; None if no request has a limit."""
         return 1 - self.used / self.asked if self.asked else None
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Answers of which the server says that they were reasoned about first.
+    """Answers for which the server reports reasoning tokens.
 
     `share` is the median share of reasoning in an answer's tokens; `lengths` are the tokens of reasoning, rising;
     `never_began` counts answers whose limit was used up by reasoning.
@@ -120,8 +120,8 @@ def advise_max_tokens(
     For each model and operation, or with `by_group=False` for all records together. `limits` are other limits whose
     effect is of interest. An answer that was cut at its limit, left or broken off counts as longer than it is: the
     share of longer answers is Kaplan and Meier's estimate, and the interval Brookmeyer and Crowley's, both from SciPy
-    (see `midstream.advice.survival`). A group's `limit` is a `Quantile`, or an `Unsupported` that says what is missing;
-    `limit_verdict(group)` is the advice in a sentence.
+    (see `midstream.advice.survival`). A group's `limit` is a `Quantile`, or an `Unsupported` that names what is
+    missing; `limit_verdict(group)` is the advice in a sentence.
 
     Raises ValueError unless `cut` and `confidence` are above 0 and below 1, and ModuleNotFoundError without SciPy.
 

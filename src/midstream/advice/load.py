@@ -1,4 +1,4 @@
-"""The load that records tell of: which lengths came together, how many at once, and how much memory they took."""
+"""The load that records show: which lengths came together, how many at once, and how much memory they took."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.stream.model import StreamRecord
 
 
 class LoadError(ValueError):
-    """The records do not tell enough of the load; the message is one sentence."""
+    """The records do not show enough of the load; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RecordedLoad:
     """The requests whose lengths are known, in the order in which they came, and how many records have none.
 
     `peak` and `usual` are how many of all streams were open at once: at most, and for 95 % of the time at most.
-    `in_flight` is the most tokens of prompt and answer that were in memory at once, as far as the records tell.
+    `in_flight` is the most tokens of prompt and answer that were in memory at once, as far as the records show it.
     """
 
     requests: tuple[Shape, ...]
@@ -78,7 +78,7 @@ class RecordedLoad:
 
 
 def load_of(records: Sequence[StreamRecord]) -> RecordedLoad:
-    """Return the load that records tell of. Raises LoadError if none has the lengths of its prompt and answer."""
+    """Return the load that records show. Raises LoadError if none has the lengths of its prompt and answer."""
     shapes = []
     for answer in lengths_of(records).answers:
         record = answer.record

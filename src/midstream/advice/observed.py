@@ -1,4 +1,4 @@
-"""What happened to streams by how many were open with them: for servers whose memory nobody tells."""
+"""What happened to streams by how many were open with them: for servers whose memory is not known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from midstream._support.statistics import nearest_rank
 from midstream.stream.model import StreamRecord
 
 ENOUGH = 50
-"""A share of fewer streams says nothing."""
+"""A share of fewer streams means nothing."""
 
 
 @dataclass(frozen=True, slots=True)

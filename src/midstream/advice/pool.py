@@ -13,12 +13,12 @@ from midstream.sources.server import ServerView
 
 
 class PoolError(ValueError):
-    """The size of the pool cannot be told from this; the message is one sentence with what would help."""
+    """The size of the pool cannot be read from this; the message is one sentence with what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A KV cache of so many tokens. `source` says in words where the number comes from."""
+    """A KV cache of so many tokens. `source` is in words where the number comes from."""
 
     tokens: int
     source: str
@@ -28,11 +28,11 @@ class Pool:
 
 
 def pool_of_view(view: ServerView) -> Pool:
-    """Return the pool that a server tells of itself. Raises PoolError for one that does not."""
+    """Return the pool that a server's metrics show. Raises PoolError if they do not."""
     reading = view.pool_tokens
     if reading.value is None:
         raise PoolError(f"{reading.why}; give the number with --pool")
-    notes = (f"the server tells it {reading.why}: a flag is for each of them",) if reading.why else ()
+    notes = (f"the server reports it {reading.why}: a flag is for each of them",) if reading.why else ()
     return Pool(int(reading.value), f"metrics of {view.title}", notes)
 
 
@@ -54,19 +54,19 @@ def pool_of_log(text: str) -> Pool:
         ) from error
     if not found:
         raise PoolError(
-            "the log has no line that tells the size of the KV cache, such as `GPU KV cache size: 30,240 tokens`; "
+            "the log has no line with the size of the KV cache, such as `GPU KV cache size: 30,240 tokens`; "
             "give the log from the server's start on, or the number with --pool"
         )
     _, tokens, engine = found[-1]
     if tokens < 1:
         raise PoolError(
-            f"the log of {engine} says that its KV cache holds no token; the server cannot have started"
+            f"the log of {engine} shows a KV cache without a token; the server cannot have started"
         )
     others = sorted({value for _, value, name in found if name == engine} - {tokens})
     notes: tuple[str, ...] = ()
     if others:
-        told = ", ".join(f"{value:,}" for value in others)
-        notes = (f"the log tells other sizes before, too: {told}; the last one counts",)
+        others_written = ", ".join(f"{value:,}" for value in others)
+        notes = (f"the log has other sizes before, too: {others_written}; the last one counts",)
     return Pool(tokens, f"start-up log of {engine}", notes)
 
 

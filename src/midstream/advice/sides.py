@@ -1,4 +1,4 @@
-"""One side of a comparison: made of recorded streams, or of what a fleet's metrics say."""
+"""One side of a comparison: made of recorded streams, or of a fleet's metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long answers would be if nothing cut them off: a quantile that knows which ones were cut.
+"""How long answers would be if nothing cut them off: a quantile that takes into account which ones were cut.
 
 An answer that ended at its limit, or was cancelled, or broke off, would have become longer than it is: it is
 *right-censored*. Counting it as it stands makes every quantile too low, and most so where the limit already is.
@@ -72,10 +72,10 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """Why the data cannot say which limit cuts `cut` of all answers.
+    """Why the data do not show which limit cuts `cut` of all answers.
 
     `more` is about how many more answers are needed, 0 if there are enough. `stops_at` is the length in tokens
-    beyond which the data say nothing, when `still_going` of all answers were longer than that: more answers under
+    beyond which there are no data, when `still_going` of all answers were longer than that: more answers under
     the same limits would not help. `low` is what is known all the same: the limit is no smaller, with the same
     confidence; None if nothing.
     """
@@ -103,7 +103,7 @@ def curve_of(exact: Sequence[int], censored: Sequence[int], *, confidence: float
     stats = scipy_stats()
     survival = stats.ecdf(stats.CensoredData(uncensored=sorted(exact), right=sorted(censored))).sf
     with warnings.catch_warnings():
-        # SciPy says that the band is undefined at 0 and 1, which it marks as NaN and we as None.
+        # SciPy warns that the band is undefined at 0 and 1, which it marks as NaN and we as None.
         warnings.simplefilter("ignore", RuntimeWarning)
         band = survival.confidence_interval(confidence_level=confidence, method="log-log")
     return Curve(

@@ -1,4 +1,4 @@
-"""The gap from which the streams of a report counted as frozen, as their records say. Pure."""
+"""The gap from which the streams of a report counted as frozen, as their records have it. Pure."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MOST_LIMITS = 6
 
 
 def lengths(records: Sequence[StreamRecord]) -> Figure | None:
-    """Draw how long answers were, and the limits that were asked for; None where no server told."""
+    """Draw how long answers were, and the limits that were asked for; None where no server reported it."""
     known = [(record, record.output_tokens) for record in records if record.output_tokens is not None]
     if not known:
         return None
@@ -56,7 +56,7 @@ def lengths(records: Sequence[StreamRecord]) -> Figure | None:
         "lengths",
         "Lengths of answers against their limits",
         "Output tokens as the servers reported them. An answer that ended at a limit, or was cut short, would have "
-        "been longer: how long, nobody knows."
+        "been longer; by how much is not known."
         + (f" Dashed lines: {_which(limits, common)}." if common else " No stream asked for a limit.")
         + (f" Of {plural(unknown, 'stream')} the length is unknown." if unknown else ""),
         data,

@@ -1,4 +1,4 @@
-"""A report for scripts: everything that the tables say, as numbers. Pure."""
+"""A report for scripts: everything in the tables, as numbers. Pure."""
 
 from __future__ import annotations
 

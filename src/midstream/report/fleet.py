@@ -27,7 +27,7 @@ from midstream.sources.fleet import Fleet, Histogram, Summary
 from midstream.telemetry.instruments import ADDRESS, MODEL, OPERATION
 
 LABELS: Mapping[str, str] = {"model": MODEL, "server": ADDRESS, "operation": OPERATION}
-"""OpenTelemetry's names of what streams can be told apart by."""
+"""OpenTelemetry's names of what streams can be grouped by."""
 
 _Cell = Callable[[Summary], str]
 

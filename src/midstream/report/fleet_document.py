@@ -1,4 +1,4 @@
-"""A report of a fleet for scripts: everything that its tables say, as numbers. Pure."""
+"""A report of a fleet for scripts: everything in its tables, as numbers. Pure."""
 
 from __future__ import annotations
 

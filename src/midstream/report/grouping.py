@@ -1,4 +1,4 @@
-"""Streams told apart by model, server, operation or an attribute, the worst first. Pure."""
+"""Streams grouped by model, server, operation or an attribute, the worst first. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from midstream.report.summary import StreamSummary, summarise
 from midstream.stream.model import StreamRecord
 
 FIELDS = ("model", "server", "operation")
-"""What streams can be told apart by, beside the names of attributes."""
+"""What streams can be grouped by, beside the names of attributes."""
 UNKNOWN = "unknown"
 
 
@@ -55,7 +55,7 @@ def grouped(records: Sequence[StreamRecord], by: str, top: int) -> Grouping:
 
 
 def name_of(record: StreamRecord, by: str) -> str:
-    """Return the group of a stream, fit to be shown; `unknown` where the record does not say."""
+    """Return the group of a stream, fit to be shown; `unknown` where the record has none."""
     if by == "model":
         name = record.request_model or record.response_model or ""
     elif by == "server":

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, which asks nobody for anything."""
+"""The page: one HTML file with everything in it, which loads nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of the page: what it shows, whoever draws it."""
+"""A part of the page: a heading with sentences, plots and tables."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """Streams together. Durations are seconds; what no stream could tell is None, never 0."""
+    """Streams together. Durations are seconds; what no stream shows is None, never 0."""
 
     streams: int
     buffered: int
@@ -112,7 +112,7 @@ def quantiles(values: Sequence[float]) -> Quantiles:
 
 
 def is_finished(record: StreamRecord) -> bool:
-    """Whether the answer came to an end of its own: only then does its finish reason say anything about its length."""
+    """Whether the answer came to an end of its own: only then does its finish reason describe its length."""
     return record.outcome is Outcome.COMPLETED or record.limit_hit
 
 

@@ -13,7 +13,7 @@ from midstream.report.summary import StreamSummary
 from midstream.stream.model import Outcome
 
 _ALARMING = ("froze", "time\nfrozen")
-"""The columns that tell what froze, and for how long."""
+"""The columns of what froze, and for how long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Table:
     notes: tuple[str, ...]
 
     def alarming(self, row: ReportRow, column: int) -> bool:
-        """Whether this cell says that something froze: only it stands out, not what is unknown or zero beside it."""
+        """Whether this cell shows a freeze: it is highlighted, and what is unknown or zero beside it is not."""
         cell = row.cells[column]
         return row.frozen and self.columns[column] in _ALARMING and cell.split()[0] not in {"0", ABSENT}
 
@@ -49,7 +49,7 @@ class _Column:
 
 
 def tables(grouping: Grouping, threshold: Threshold | None = None) -> tuple[Table, ...]:
-    """Return everything there is to say of streams that were told apart by one thing.
+    """Return all tables of streams that were grouped by one thing.
 
     `threshold` is the gap from which they counted as frozen, as far as it is known.
     """
@@ -123,7 +123,7 @@ def _freeze_notes(total: StreamSummary, threshold: Threshold | None) -> list[str
 
 def _whose(total: StreamSummary) -> list[_Column]:
     columns = [_Column("hidden", lambda s: f"{s.hidden:,}"), _Column("shared", lambda s: counted(s.shared))]
-    # Most servers do not count tokens on every chunk, and then nothing can be told apart.
+    # Most servers do not count tokens on every chunk, and then the two cannot be distinguished.
     if _told(total):
         columns += [_Column(word, partial(_suspected, word)) for word in ("stall", "withheld", "unknown")]
     return columns

@@ -1,4 +1,4 @@
-"""Of which freezes it can be told that they were not the whole server's: another stream of it went on. Pure."""
+"""Which freezes were certainly not the whole server's: another stream of it went on meanwhile. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def went_on(records: Sequence[StreamRecord]) -> int:
     """Return in how many freezes that were not shared another stream of the same server went on.
 
     That is a stream that was in mid-answer all the while and did not freeze meanwhile. Where there is none, a freeze
-    that is not marked as shared may be of a stream that was alone with its server, and tells nothing of others.
+    that is not marked as shared may be of a stream that was alone with its server, which shows nothing of others.
     """
     witnesses: dict[str, list[tuple[float, StreamRecord]]] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""What a report says before its tables: what was seen, how bad it was, and what to look at next. Pure."""
+"""The sentences of a report before its tables: what was seen, how bad it was, and what to look at next. Pure."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _sentences(records: Sequence[StreamRecord], total: StreamSummary, zone: tzin
     if total.hidden:
         yield (
             f"The server also froze {plural(total.hidden, 'time')} while the program was busy and did not wait "
-            "for it; nobody's answer was held up by that."
+            "for it; no answer was delayed by that."
         )
     if total.buffered:
         yield (
-            f"{plural(total.buffered, 'answer')} came in one burst, which hides any gap: something between holds "
-            "answers back; look for a proxy that buffers."
+            f"{plural(total.buffered, 'answer')} came in one burst, in which no gap can be measured: look for a proxy "
+            "that buffers."
         )
     yield _endings(total)
     yield _limits(total)
@@ -125,18 +125,18 @@ def _whose(records: Sequence[StreamRecord], total: StreamSummary) -> str:
     told = _apart(freezes, shared, min(went_on(records), freezes - shared))
     return (
         f"{' '.join(told)} The client cannot see why: look at the server's counters of evicted requests at those "
-        "moments, and see what `midstream advise` makes of these lengths."
+        "moments, and ask `midstream advise` for a limit or a cap."
     )
 
 
 def _apart(freezes: int, shared: int, others_went_on: int) -> Iterator[str]:
-    """Say of which freezes it can be told whether the server stood still, and of which it cannot."""
+    """Return for which freezes it is known whether the server stood still, and for which not."""
     untold = freezes - shared - others_went_on
     if freezes == 1:
         if untold:
             yield (
-                "Whether that freeze was the stream's or the whole server's cannot be told: no other stream is known "
-                "to have gone on there meanwhile."
+                "Whether only that stream froze or the whole server is not known: no other stream is known to have "
+                "gone on there meanwhile."
             )
         else:
             yield "During that freeze another stream of the same server went on."
@@ -147,7 +147,7 @@ def _apart(freezes: int, shared: int, others_went_on: int) -> Iterator[str]:
         yield f"During {others_went_on:,} of {freezes:,} freezes another stream of the same server went on."
     if untold:
         yield (
-            f"Of {untold:,} it cannot be told whether the whole server stood still: no other stream is known to have "
+            f"For {untold:,} it is not known whether the whole server stood still: no other stream is known to have "
             "gone on there meanwhile."
         )
 

@@ -1,4 +1,4 @@
-"""`midstream advise`: which limit to set, how many answers may run at once, and the flag that says so."""
+"""`midstream advise`: which limit to set, how many answers may run at once, and the flag for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ advise = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     epilog=_CLOSING,
-    help="""Choose limits from what was measured, and the flags that say them to your server.
+    help="""Choose limits from what was measured, and the flags that set them on your server.
 
     All three read the journal that `monitor(..., journal=...)` or MIDSTREAM_JOURNAL writes.
     `midstream demo --journal streams.db` makes one to try this on.
@@ -29,4 +29,4 @@ advise = typer.Typer(
 )
 advise.command("max-tokens", short_help="Choose max_tokens from the lengths of answers.")(max_tokens)
 advise.command("concurrency", short_help="Choose how many answers may run at once.")(concurrency)
-advise.command("flags", short_help="Say it to your engine, and say when it is the wrong tool.")(flags)
+advise.command("flags", short_help="Find the flags for your engine, and the reasons against them.")(flags)

@@ -172,7 +172,7 @@ def _view_and_pool(size: PoolOptions, engine: str | None) -> tuple[ServerView | 
     pool = size.pool_of(view)
     if pool is None:
         raise typer.BadParameter(
-            "say how large the KV cache is: --pool, --server, --metrics, --log, or --model-config with --memory.",
+            "give the size of the KV cache: --pool, --server, --metrics, --log, or --model-config with --memory.",
             param_hint="--pool",
         )
     return view, pool

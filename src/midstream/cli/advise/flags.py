@@ -105,7 +105,7 @@ def flags(
     view = size.view(wanted.engine)
     name = wanted.engine or (None if view is None else view.engine)
     if name is None:
-        raise typer.BadParameter(f"say which: {', '.join(FLAGS)}; or give --server.", param_hint="--engine")
+        raise typer.BadParameter(f"name one of {', '.join(FLAGS)}; or give --server.", param_hint="--engine")
     try:
         with ShownProgress("Simulating") as on_run:
             advice = advise_flags(

@@ -1,4 +1,4 @@
-"""`midstream advise --prometheus`: what the metrics of a fleet tell of limits and caps."""
+"""`midstream advise --prometheus`: limits and caps from the metrics of a fleet."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def print_json(document: object) -> None:
 
 
 class ShownProgress:
-    """A progress bar that is told how many runs are done, and of how many; removed at the end."""
+    """A progress bar for the runs of a simulation; removed at the end."""
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -28,7 +28,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """The option group that tells the size of the KV cache, and which server to ask."""
+    """The option group for the size of the KV cache, and for the server whose metrics show it."""
 
     pool: Annotated[
         int | None, typer.Option(metavar="TOKENS", min=1, help="Tokens it holds.", **_IN_PANEL)
@@ -128,7 +128,7 @@ class PoolOptions:
     def _of_model(self, path: Path) -> Pool:
         if self.memory is None:
             raise typer.BadParameter(
-                "say how much memory is left for the KV cache, as in 12GiB.", param_hint="--memory"
+                "give the memory that is left for the KV cache, as in 12GiB.", param_hint="--memory"
             )
         if self.kv_dtype != "auto" and self.kv_dtype not in DTYPES:
             raise typer.BadParameter(

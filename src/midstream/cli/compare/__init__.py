@@ -106,13 +106,13 @@ def compare(
         bool, typer.Option("--json", help="Print one JSON document instead of a table.")
     ] = False,
 ) -> int:
-    """Tell whether a change did good: whether freezes and the longest gaps fell, and what it cost.
+    """Tell whether a change helped: whether freezes and the longest gaps fell, and what it cost.
 
     Compares two spans of a journal, two journals, or two spans of a Prometheus-compatible server. Everything has
     a 95 % interval. Exit status: 0 better or no difference, 3 worse, 4 too little data to tell.
 
     The journal is what `monitor(journal=FILE)` or MIDSTREAM_JOURNAL writes. `midstream demo --journal streams.db` makes
-    one with a change in it, and says the line that compares its sides.
+    one with a change in it, and prints the command that compares its sides.
 
     \u0008
     All that the journal holds, split two hours ago; or two spans of it:

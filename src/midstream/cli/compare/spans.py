@@ -40,7 +40,7 @@ def spans_of(
         raise typer.BadParameter("they go with --at.", param_hint="--since, --until")
     if before is None or after is None:
         raise typer.BadParameter(
-            "say what is compared: --at WHEN, or --before FROM..TO and --after FROM..TO, or two journals.",
+            "name what is compared: --at WHEN, or --before FROM..TO and --after FROM..TO, or two journals.",
             param_hint="--at",
         )
     one, other = _span(before, "--before", now), _span(after, "--after", now)
