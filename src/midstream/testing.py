@@ -15,7 +15,10 @@ midstream's own failures raise instead of being logged.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
+import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -83,7 +86,9 @@ class Collected:
         """The only record. Raises AssertionError if there is none, or more than one."""
         self.process.flush()
         if len(self.records) != 1:
-            raise AssertionError(f"expected one record, got {len(self.records)}: {self.records}")
+            still_open = self.streams()
+            hint = f"; not ended yet, so without a record: {list(still_open)}" if still_open else ""
+            raise AssertionError(f"expected one record, got {len(self.records)}: {self.records}{hint}")
         return self.records[0]
 
     def streams(self) -> tuple[OpenStream, ...]:
@@ -108,8 +113,16 @@ class _InlineHooks:
     def flush(self, timeout_s: float) -> bool:
         return True
 
-    def forked(self) -> None:
-        pass
+
+_clocks: weakref.WeakKeyDictionary[Any, ManualClock] = weakref.WeakKeyDictionary()
+"""The clocks of scripted HTTP clients."""
+
+
+def _clock_of(client: Any) -> ManualClock | None:
+    try:
+        return _clocks.get(getattr(client, "_client", None))
+    except TypeError:  # what is no scripted client may be none of a dictionary's keys either
+        return None
 
 
 def collect(
@@ -118,14 +131,26 @@ def collect(
     """Monitor a client and keep what its streams did. Takes the settings of `monitor()`, hooks included.
 
     Without a client, `seen.monitor(...)` says what to monitor: a client, a function or a stream.
-    With a manual clock everything happens in the calling thread, at the very moment it is due.
+    With a manual clock everything happens in the calling thread, at the very moment it is due. A scripted client brings
+    its own; `clock` is needed only if the client comes later. Raises ValueError for a scripted client of another clock.
     """
+    clock = _clock_of(client) if clock is None else clock
     if clock is None:
         process = PROCESS
     else:
         process = Process(clock, clock, threaded=False)
         clock.watch(process.roster.check)
-    seen = Collected(process, lambda obj: attach(obj, monitor))
+
+    def monitored(obj: Any) -> Any:
+        scripted_with = _clock_of(obj)
+        if scripted_with is not None and scripted_with is not clock:
+            raise ValueError(
+                "the client is scripted with another clock than collect() goes by; give collect(clock=...) the clock "
+                "that scripted() got, or no freeze is seen"
+            )
+        return attach(obj, monitor)
+
+    seen = Collected(process, monitored)
     hooks: dict[str, Any] = {
         "on_freeze": _both(seen.freezes.append, settings.pop("on_freeze", None)),
         "on_thaw": _both(seen.thaws.append, settings.pop("on_thaw", None)),
@@ -206,18 +231,27 @@ def scripted(script: Script, clock: ManualClock, **response: Any) -> Any:
     """An `http_client` for `OpenAI` that answers every request with this script. `response`: status_code, headers."""
     http = http_library()
     player = _Player(script, clock, http, response)
-    return http.Client(transport=http.MockTransport(player.answer))
+    client = http.Client(transport=http.MockTransport(player.answer))
+    _clocks[client] = clock
+    return client
 
 
 def scripted_async(script: Script, clock: ManualClock, **response: Any) -> Any:
     """The same for `AsyncOpenAI`."""
     http = http_library()
     player = _Player(script, clock, http, response)
-    return http.AsyncClient(transport=http.MockTransport(player.answer_async))
+    client = http.AsyncClient(transport=http.MockTransport(player.answer_async))
+    _clocks[client] = clock
+    return client
 
 
 class _Player:
     def __init__(self, script: Script, clock: ManualClock, http: Any, response: dict[str, Any]) -> None:
+        for (before_s, _), (at_s, _) in itertools.pairwise(script):
+            if at_s < before_s:
+                raise ValueError(
+                    f"a script is in the order of its times (seconds after the request); {at_s} comes after {before_s}"
+                )
         self._script = script
         self._clock = clock
         self._http = http
@@ -252,3 +286,24 @@ class _Player:
             if isinstance(data, BaseException):
                 raise data
             yield data.encode()
+
+
+# For pytest
+
+
+if "pytest" in sys.modules:
+    import pytest
+
+    @pytest.fixture
+    def scripted_openai() -> Callable[..., tuple[Any, Collected]]:
+        """A function that makes an `OpenAI` client from a script, and what its streams did: `(client, seen)`.
+
+        Import it into a `conftest.py`. The keywords are those of `collect()`.
+        """
+
+        def make(script: Script, **settings: Any) -> tuple[Any, Collected]:
+            sdk = importlib.import_module("openai")
+            client = sdk.OpenAI(api_key="none", max_retries=0, http_client=scripted(script, ManualClock()))
+            return client, collect(client, **settings)
+
+        return make

@@ -35,6 +35,9 @@ from support.waiting import until
 DAY_S = 86_400.0
 SCRIPT = [(0.0, text("a")), (0.1, text("b")), (0.9, text("c")), (1.0, finish()), (1.0, DONE)]
 
+FREEZES = ("midstream: stream froze", "midstream: stream resumed", "midstream: stream ended while frozen")
+"""How the lines about freezes begin."""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[WireServer]:
@@ -156,7 +159,7 @@ say(at=time.monotonic())
     assert told[2] == {"outcomes": ["completed", "completed"], "chunks": [4, 4]}
     assert exit_s < 1.0 + 4.0
     assert len(log) == said, log
-    assert all(line.startswith("metrics do not reach") for line in log)
+    assert all(line.startswith("midstream: metrics do not reach") for line in log)
 
 
 # Hooks
@@ -239,7 +242,7 @@ say(at=time.monotonic())
     )
     assert told[0] == {"text": "abc", "calls": ["Freeze", "Freeze", "StreamRecord"], "open": 0}
     assert exit_s < 5.0
-    assert [line for line in log if not line.startswith("stream froze")] == []
+    assert [line for line in log if not line.startswith(FREEZES)] == []
 
 
 def test_hook_that_hangs_does_not_hold_the_exit(server: WireServer) -> None:
@@ -301,7 +304,7 @@ say(at=time.monotonic())
         {"text": "abc", "froze": 1, "ended": ["completed"], "parents": 0},
         {"text": "abc", "outcomes": ["completed"], "froze": 1},
     ]
-    assert [line for line in log if not line.startswith("stream froze")] == []
+    assert [line for line in log if not line.startswith(FREEZES)] == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -359,7 +362,7 @@ say(at=time.monotonic())
         str(tmp_path / "streams.db"),
     )
     assert told[0] == {"texts": ["abc", "abc"], "froze": told[0]["froze"], "outcomes": ["completed"]}
-    assert [line for line in log if not line.startswith(("stream froze", "the journal"))] == []
+    assert [line for line in log if not line.startswith((*FREEZES, "midstream: the journal"))] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
@@ -387,7 +390,7 @@ say(at=time.monotonic())
         str(tmp_path / "streams.db"),
     )
     assert told[0] == {"text": "abc", "ended": 1, "without": False, "later": True, "rows": 1}
-    assert log[0].startswith(f"the journal {tmp_path / 'streams.db'} cannot be written")
+    assert log[0].startswith(f"midstream: the journal {tmp_path / 'streams.db'} cannot be written")
     assert len(log) == 1, log  # that it is over is said at INFO
 
 
@@ -411,8 +414,10 @@ say(at=time.monotonic())
     assert told[0] == {"texts": ["abc"] * 3, "outcomes": ["completed"] * 2, "written": False}
     path = tmp_path / "streams.db"
     cannot, lost = log
-    assert cannot.startswith(f"the journal {path} cannot be written")
-    assert lost == f"2 records could not be written into the journal {path} before the process ended"
+    assert cannot.startswith(f"midstream: the journal {path} cannot be written")
+    assert (
+        lost == f"midstream: 2 records could not be written into the journal {path} before the process ended"
+    )
 
 
 def test_process_without_threads_streams_on(

@@ -172,13 +172,13 @@ class Monitor:
             if settings.on_freeze or settings.on_thaw or settings.on_end:
                 self.hooks.start()
             self.roster.add(tracker, session.next_crossing(now))
+            return tracker  # noqa: TRY300 - an exception of a signal handler may come here as well
         except BaseException:
             if tracker is not None:
                 tracker.withdraw()
             elif pulse is not None:
                 pulse.leave()
             raise
-        return tracker
 
     def refused(self, call: Call, duration_s: float, error_type: str, context: Context | None) -> None:
         """A streaming call failed before there was a stream: no record, but an operation that took its time."""

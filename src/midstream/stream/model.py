@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from midstream._support.sanitize import valid_name
 
@@ -106,7 +106,7 @@ class Freeze:
     span_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class OpenStream:
     """One stream that is open now, as listed by `midstream.streams()`. Durations are seconds."""
 
@@ -131,6 +131,10 @@ class OpenStream:
     chunks: int
     content_chunks: int
 
+    def __repr__(self) -> str:
+        model = self.request_model or self.response_model or "an unnamed model"
+        return f"<OpenStream {model!r} {self.state}: gap {self.open_gap_s:.2f} s, {self.content_chunks} content chunks>"
+
 
 @dataclass(frozen=True, slots=True)
 class FreezeSpan:
@@ -149,7 +153,7 @@ class FreezeSpan:
     """True if no chunk ended it: the stream did."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StreamRecord:
     """The immutable result of one stream.
 
@@ -231,7 +235,29 @@ class StreamRecord:
     freeze_spans: tuple[FreezeSpan, ...] = ()
     """The freezes one by one, in the order in which they began, hidden ones too; of more than 64 the longest."""
     freeze_after_s: float | None = None
-    """The silence in seconds from which a gap counted as a freeze. None: none did, or it is not known."""
+    """The gap in seconds from which it counted as a freeze. None: none did, or it is not known."""
+
+    def __repr__(self) -> str:
+        gap = "" if self.max_gap_s is None else f", max_gap {self.max_gap_s:.2f} s"
+        model = self.request_model or self.response_model or "an unnamed model"
+        return (
+            f"<StreamRecord {model!r} {self.outcome} in {self.duration_s:.2f} s: {self.content_chunks} content chunks"
+            f"{gap}, {self.freezes} freezes, {self.hidden} hidden>"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields under their names, as values that JSON has: durations in seconds, the outcome as its word.
+
+        >>> json.dumps(record.to_dict())  # doctest: +SKIP
+        """
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        values.update(
+            outcome=self.outcome.value,
+            attributes=dict(self.attributes),
+            finish_reasons=list(self.finish_reasons),
+            freeze_spans=[asdict(span) for span in self.freeze_spans],
+        )
+        return values
 
 
 FREEZE_AFTER_S = 5.0
