@@ -14,13 +14,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
+from types import TracebackType
 from typing import Protocol
 
 from midstream._support.internal_errors import report_internal_error
 
 EXIT_S = 2.0
 """How long the end of the process may wait for each stage."""
+TAKE_OVER_S = 5.0
 MOVES = 3
 """How often the exit function moves to the last place: CPython keeps each place that was left."""
 
@@ -49,6 +52,29 @@ class Part(Protocol):
         """Start over: threads, locks and open files are the parent's."""
 
 
+class RecoverableLock:
+    """A lock for short sections, which an exception of a signal handler may leave locked.
+
+    The thread that holds it may enter again. Another that waits for 5 s takes it over: its holder was interrupted.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=TAKE_OVER_S):
+            self._lock = threading.RLock()
+            self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(RuntimeError):  # another thread has taken it over
+            self._lock.release()
+
+
 class Worker:
     """A daemon thread that is started when there is work and ends itself when there is none."""
 
@@ -61,7 +87,7 @@ class Worker:
 
     def start_over(self) -> None:
         """Forget the thread, in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = RecoverableLock()
         self.thread: threading.Thread | None = None
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from midstream._support.lifecycle import RecoverableLock
 from midstream.runtime.hooks import Hooks
 from midstream.runtime.settings import Settings
 from midstream.runtime.watcher import Roster
@@ -12,8 +13,6 @@ from midstream.stream.model import StreamRecord
 from midstream.stream.session import Session
 
 if TYPE_CHECKING:
-    import threading
-
     from midstream.telemetry.recorder import Recorder
 
 
@@ -27,7 +26,7 @@ class RecordWriter(Protocol):
 class Host(Protocol):
     """What a tracker needs of the monitor that it belongs to."""
 
-    lock: threading.Lock
+    lock: RecoverableLock
     hooks: Hooks
     roster: Roster
 

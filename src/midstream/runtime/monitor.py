@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from midstream._support.lifecycle import Stage, register
+from midstream._support.lifecycle import RecoverableLock, Stage, register
 from midstream.attribution.event_loop_lag import Heartbeat, heartbeat
 from midstream.attribution.rule import Attribution
 from midstream.attribution.tcp_info import WireClock
@@ -103,7 +102,7 @@ class Process:
         """Start over: the open streams are the parent's."""
         self.roster.forked()
         for monitor in list(self.monitors):
-            monitor.lock = threading.Lock()
+            monitor.lock = RecoverableLock()
 
     def _trackers(self) -> list[Tracker]:
         return [stream for stream in self.roster if isinstance(stream, Tracker) and not stream.session.ended]
@@ -130,7 +129,7 @@ class Monitor:
         self.recorder = process.recorder(meter_provider)
         self.hooks: Hooks = HookRunner(busy=self.has_open_streams)
         self.journal = _journal_of(settings)
-        self.lock = threading.Lock()
+        self.lock = RecoverableLock()
         process.monitors.add(self)
 
     @property
