@@ -76,11 +76,12 @@ class Sentinel:
 class Ending:
     """How far the end of a stream has come."""
 
-    __slots__ = ("claimed_at", "delivered", "dropped_at", "record", "was_dropped")
+    __slots__ = ("claimed_at", "delivered", "dropped_at", "measured", "record", "was_dropped")
 
     def __init__(self) -> None:
         self.claimed_at: float | None = None
         self.was_dropped = False
         self.dropped_at: float | None = None
         self.record: StreamRecord | None = None
+        self.measured = 0
         self.delivered = 0  # how many of the receivers of the record have been given it

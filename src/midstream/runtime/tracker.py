@@ -388,9 +388,9 @@ class Tracker:
         """Give the record to its receivers. None is given it twice, also if this is interrupted and called again."""
         monitor = self._monitor
         if ending.delivered == 0:
-            ending.delivered = 1
             self.recorder.frozen_for(self.labels, self._uncounted(self.session.frozen_s))
-            self.recorder.ended(self.labels, record, self._context)
+            self.recorder.ended(self.labels, record, self._context, ending)
+            ending.delivered = 1
         if ending.delivered == 1:
             ending.delivered = 2
             if monitor.journal is not None:

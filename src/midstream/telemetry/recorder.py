@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opentelemetry.metrics import get_meter_provider
 from opentelemetry.trace import get_current_span
@@ -107,6 +107,13 @@ def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
         yield MetricSample(metrics.USAGE_MISSING, 1)
 
 
+class Progress(Protocol):
+    """How far the recording of one stream has come."""
+
+    measured: int
+    """How many samples were recorded."""
+
+
 class Recorder:
     """Feeds one meter provider, None for the global one. `open_streams` lists what is open when it is asked.
 
@@ -173,9 +180,18 @@ class Recorder:
         if seconds > 0:
             self._put(metrics.FROZEN_TIME, seconds, labels)
 
-    def ended(self, labels: Labels, record: StreamRecord, context: Context | None) -> None:
-        """Record an ended stream, in the context of its call so that exemplars lead to the trace."""
-        for metric, value, own in samples_of(record):
+    def ended(
+        self, labels: Labels, record: StreamRecord, context: Context | None, progress: Progress | None = None
+    ) -> None:
+        """Record an ended stream, in the context of its call so that exemplars lead to the trace.
+
+        An exception of the caller's may interrupt this; called again with the same `progress` it goes on from there.
+        """
+        for number, (metric, value, own) in enumerate(samples_of(record)):
+            if progress is not None:
+                if number < progress.measured:
+                    continue
+                progress.measured = number + 1
             self._put(metric, value, {**labels, **own} if own else labels, context)
         if context is not None and record.max_gap_s is not None and self._spans.ok:
             with self._spans:
