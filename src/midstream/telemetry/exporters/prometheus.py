@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from http.client import HTTPConnection, HTTPException
+from typing import Any
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client import CollectorRegistry
@@ -177,14 +178,22 @@ class PrometheusEndpoint:
             return own
         with self._sharing:
             # First of all: what was on a page must not be missing from later ones, whatever becomes of this process.
-            self._files.write(to_json(own))
-            running, ended, totals = self._files.read()
-            kept = from_json(totals["families"])
-            if ended:
-                kept = merged([kept, *(from_json(each) for _, each in ended)])
-                kept = [family for family in kept if family.type in {"counter", "histogram"}]
-                self._files.keep_totals([name for name, _ in ended], to_json(kept, totals_only=True))
+            if not self._files.write(to_json(own)):
+                return own
+            with self._files.locked():
+                running, kept = self._added_up(self._files)
         return merged([own, *(from_json(each) for each in running), kept])
+
+    @staticmethod
+    def _added_up(files: WorkerFiles) -> tuple[list[Any], list[Metric]]:
+        """What the running workers wrote, and the totals of those that have ended, which are kept in one file."""
+        running, ended, totals = files.read()
+        kept = from_json(totals["families"])
+        if ended:
+            added = merged([kept, *(from_json(each) for _, each in ended)])
+            kept = from_json(to_json(added, totals_only=True))
+            files.keep_totals([name for name, _ in ended], to_json(kept))
+        return running, kept
 
     # The sharing
 
@@ -198,7 +207,7 @@ class PrometheusEndpoint:
 
     def _run(self) -> None:
         began, wrote, pause_s = time.monotonic(), float("-inf"), LEAST_TICK_S
-        warned = False
+        warned, added_up = False, float("-inf")
         while not self._closed.is_set():
             try:
                 self._take_port()
@@ -213,7 +222,13 @@ class PrometheusEndpoint:
             if self._guard.ok and (self._due.is_set() or self._busy() or now - wrote >= QUIET_TICK_S):
                 self._due.clear()
                 with self._guard:
-                    self._write(list(self._registry.collect()))
+                    own = list(self._registry.collect())
+                    # Without scrapes the files of ended workers would pile up.
+                    if now - added_up >= QUIET_TICK_S:
+                        added_up = now
+                        self._all_workers(own)
+                    else:
+                        self._write(own)
                 wrote = time.monotonic()
                 pause_s = max(LEAST_TICK_S, (wrote - now) / MOST_SHARE)
             if not self._closed.wait(pause_s):

@@ -13,8 +13,9 @@ import logging
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from midstream.telemetry.exporters.process_tree import ProcessId, own_id, pid_na
 
 RUNTIME_DIRECTORY = "MIDSTREAM_RUNTIME_DIR"
 MAX_FILE_BYTES = 64 * 1024 * 1024
+LOCK_TIMEOUT_S = 1.0
 MAX_WORKERS = 1000
 """Files that are read of one service."""
 
@@ -103,6 +105,25 @@ class WorkerFiles:
             else:
                 ended.append((name, families))
         return running, ended, totals
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other workers from adding up totals meanwhile; for a second at most, since one may have been stopped."""
+        import fcntl  # noqa: PLC0415 - not on every system
+
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.directory / "lock", flags, 0o600)
+        try:
+            until = time.monotonic() + LOCK_TIMEOUT_S
+            while time.monotonic() < until:
+                try:
+                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not shared with a forked child
+                    break
+                except OSError:
+                    time.sleep(0.005)
+            yield
+        finally:
+            os.close(descriptor)
 
     def keep_totals(self, names: Iterable[str], families: Any) -> None:
         """Replace the totals of ended workers, and then remove the files that went into them. Raises OSError."""
