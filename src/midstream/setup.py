@@ -50,17 +50,17 @@ def setup(
     shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
     allow_hosts: Collection[str] = (),
 ) -> Setup:
-    """Set up the global meter provider, so that the metrics of this process go somewhere.
+    """Set up the global meter provider, so that the metrics of this process are exported.
 
     `otlp`: send to the collector that the standard `OTEL_EXPORTER_OTLP_*` variables describe. The default is
-    to do so if one of them names an endpoint, or if `OTEL_METRICS_EXPORTER` says otlp.
-    `prometheus`: serve `/metrics` on this port; 0 is any free one (`prometheus_url` tells which), True is
-    `OTEL_EXPORTER_PROMETHEUS_PORT` or 9464. The default is to do so if `OTEL_METRICS_EXPORTER` says
-    prometheus, or if metrics have nowhere else to go.
+    to do so if one of them names an endpoint, or if `OTEL_METRICS_EXPORTER` contains otlp.
+    `prometheus`: serve `/metrics` on this port; 0 is any free one (see `prometheus_url`), True is
+    `OTEL_EXPORTER_PROMETHEUS_PORT` or 9464. The default is to do so if `OTEL_METRICS_EXPORTER` contains
+    prometheus, or if metrics have no other destination. All workers of a service may use the same port.
     `host`: the address to serve on, by default `OTEL_EXPORTER_PROMETHEUS_HOST` or 127.0.0.1.
     `allow_hosts`: names that the endpoint answers in the `Host` header, beside those of loopback. A listener on
     another address answers any name unless this is set.
-    `service_name`: what this process is called, by default `OTEL_SERVICE_NAME`.
+    `service_name`: the name of this service, by default `OTEL_SERVICE_NAME`.
     `export_interval_s`: how often to send, by default `OTEL_METRIC_EXPORT_INTERVAL` or 15 seconds.
     `shutdown_timeout_s`: how long the end of the process may wait for the collector, whatever that does.
 
@@ -190,11 +190,11 @@ class Setup:
 
     @property
     def prometheus_url(self) -> str | None:
-        """Where Prometheus finds the metrics; None if they are not served."""
+        """The address of the metrics page; None if there is none."""
         return None if self._endpoint is None else self._endpoint.url
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Send what is recorded so far; tell whether it arrived in time, by default that of a shutdown."""
+        """Send what is recorded so far, within the time of a shutdown by default; return whether it arrived."""
         if self._push is None:
             return True
         return self._push.flush(self._configuration.shutdown_timeout_s if timeout_s is None else timeout_s)
@@ -239,7 +239,7 @@ def _resource(configuration: ExportConfiguration) -> Resource:
 
     name = configuration.service_name
     found = Resource.create({"service.name": name} if name else {})
-    # What the environment says may hold bytes that are no text, and neither exporter could encode them.
+    # Environment variables may hold bytes that are not text, which neither exporter could encode.
     valid = {
         name: valid_text(value) if isinstance(value, str) else value
         for name, value in found.attributes.items()

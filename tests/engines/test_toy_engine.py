@@ -37,10 +37,10 @@ from midstream.lab.simulator import simulate
 from midstream.lab.workload import fixed, open_loop, pairs
 from midstream.monitoring.alerts import Alert, Tuning, build
 from midstream.monitoring.alerts.check import check
-from midstream.monitoring.alerts.query import Naming
 from midstream.monitoring.dashboards import DASHBOARDS
 from midstream.monitoring.dashboards.render import as_json
 from midstream.sources.server import view_of
+from midstream.telemetry.naming import Naming
 
 
 # The module of facts.

@@ -63,7 +63,7 @@ def lost(target: str, reason: str) -> str:
     """Give the line that is logged when metrics begin not to arrive."""
     return (
         f"metrics do not reach {target} ({reason}); streams are unaffected, "
-        "and until it works again no more is said"
+        "and this is not logged again until it works"
     )
 
 

@@ -16,8 +16,8 @@ from midstream.telemetry.instruments import (
     PROVIDER,
     Metric,
     prometheus_label,
-    prometheus_name,
 )
+from midstream.telemetry.naming import Naming
 
 ATTRIBUTES: Mapping[str, str] = {
     "model": MODEL,
@@ -62,14 +62,8 @@ def named(metric: Metric, names: frozenset[str]) -> Named | None:
     A scrape and the default translation of OTLP give `stream_max_gap_seconds`; the other translations leave the unit
     out, or the dots in. A histogram without `_bucket` is a native one.
     """
-    plain = metric.name.replace(".", "_")
-    suffixed = prometheus_name(metric)
-    for name, dotted in (
-        (suffixed, False),
-        (plain, False),
-        (metric.name + suffixed.removeprefix(plain), True),
-        (metric.name, True),
-    ):
+    for naming in Naming:
+        name, dotted = naming.metric(metric), naming.dotted
         if metric.kind != "histogram" and name in names:
             return Named(name, dotted)
         if metric.kind == "histogram" and f"{name}_bucket" in names:

@@ -24,7 +24,7 @@ class OpenSample(NamedTuple):
 
 
 class Source(Protocol):
-    """Whoever has open streams to show."""
+    """Something that has open streams to show."""
 
     provider: MeterProvider | None
     seen: dict[frozenset[tuple[str, str]], Labels]
@@ -56,7 +56,7 @@ def observing(provider: MeterProvider | None) -> Callable[[Metric], Iterable[Obs
         nonlocal totals, shown
         if metric in shown:  # a reader begins anew: one look at all streams serves its three gauges
             fed = asking()
-            # A copy, made in one step: other threads come and go.
+            # A copy, made in one step: other threads add and remove sources.
             sources = [source for ref in list(_sources.values()) if (source := ref()) is not None]
             totals = _totals([source for source in sources if _real(source.provider) is fed])
             shown = set()
@@ -104,7 +104,7 @@ def _totals(sources: list[Source]) -> list[_Total]:
     return list(totals.values())
 
 
-# Streams are counted in integers and silence in floats, also where there is none: OTLP tells the two apart.
+# Streams are integers and gaps are floats, also at 0: OTLP has a type for each.
 _SHOW: dict[Metric, Callable[[_Total], float]] = {
     ACTIVE: attrgetter("active"),
     FROZEN: attrgetter("frozen"),

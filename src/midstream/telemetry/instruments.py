@@ -1,4 +1,4 @@
-"""Every metric, once: the recorder, the rules, the panels and the docs all point at these objects."""
+"""Every metric, defined once: the recorder, the alert rules, the panels and the docs refer to these objects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _SEMCONV_TOKENS = tuple(4.0**power for power in range(14))
 # fmt: off
 MAX_GAP = Metric(
     "stream.max_gap", "histogram", "s",
-    "Longest server silence between two content chunks of a stream.",
+    "Longest gap between two content chunks of a stream.",
     "a stream's longest gap, the one still open at its end included", _GAP,
 )
 FIRST_CONTENT = Metric(
@@ -81,7 +81,7 @@ FREEZES = Metric(
 )
 HIDDEN_FREEZES = Metric(
     "stream.hidden_freezes", "counter", "{freeze}",
-    "Silences of the server past the freeze threshold that a busy caller did not wait for.",
+    "Freezes of the server during which the caller was busy and did not wait.",
     "a freeze that the connection shows and the caller's waits do not, counted once it is known",
 )
 FROZEN_TIME = Metric(
@@ -146,7 +146,7 @@ METRICS = (
 
 
 def prometheus_name(metric: Metric) -> str:
-    """Give a metric's name in Prometheus. A histogram's series add `_bucket`, `_sum` and `_count` to it."""
+    """Return a metric's name in Prometheus. A histogram's series add `_bucket`, `_sum` and `_count` to it."""
     words = metric.name.replace(".", "_").split("_")
     if metric.unit == "s" and "seconds" not in words:
         words.append("seconds")
@@ -156,7 +156,7 @@ def prometheus_name(metric: Metric) -> str:
 
 
 def prometheus_label(attribute: str) -> str:
-    """Give the name of an attribute in Prometheus."""
+    """Return the name of an attribute in Prometheus."""
     return "".join(char if char.isascii() and char.isalnum() else "_" for char in attribute)
 
 
@@ -164,7 +164,7 @@ class Instruments:
     """The OTel instruments of one meter provider, None for the global one.
 
     A provider hands out the same instrument however often it is asked. Gauges are the exception: it runs only
-    the callback that it was given first, so `observe` must answer for everybody who feeds the provider.
+    the callback that it was given first, so `observe` must observe for all that feed the provider.
     """
 
     def __init__(

@@ -6,7 +6,7 @@
 from midstream.monitoring.alerts._build import build, flattened
 from midstream.monitoring.alerts._model import Alert, Group, Record
 from midstream.monitoring.alerts._tuning import Override, Tuning, TuningError, tuning_of
-from midstream.monitoring.alerts.query import Naming
+from midstream.telemetry.naming import Naming
 
 __all__ = [
     "Alert",

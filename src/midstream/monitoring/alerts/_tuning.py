@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midstream.monitoring.alerts._duration import seconds
-from midstream.monitoring.alerts.query import Naming
 from midstream.telemetry.instruments import ADDRESS, MODEL, PORT
+from midstream.telemetry.naming import Naming
 
 ANY = "*"
 """In overrides: every alert that has none of its own."""

@@ -10,7 +10,8 @@ from typing import TypeAlias
 from midstream.engines import ENGINES
 from midstream.monitoring.alerts._build import build, flattened, query_of
 from midstream.monitoring.alerts._tuning import Tuning
-from midstream.monitoring.alerts.query import OVERFLOW, Naming, Query, Selected
+from midstream.monitoring.alerts.query import OVERFLOW, Query, Selected
+from midstream.telemetry.naming import Naming
 
 Ask: TypeAlias = Callable[[str], int]
 """Evaluates an expression on the server and returns how many series it has."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from midstream.engines import EngineFacts
 from midstream.telemetry.instruments import (
@@ -15,42 +14,13 @@ from midstream.telemetry.instruments import (
     PORT,
     Metric,
     prometheus_label,
-    prometheus_name,
 )
+from midstream.telemetry.naming import Naming
 
 OVERFLOW = "otel.metric.overflow"
 """The attribute of what the SDK no longer keeps apart."""
 SHORT: Mapping[str, str] = {MODEL: "model", ADDRESS: "server", PORT: "port"}
 """What people call an attribute: in texts, and in the level of a recorded name."""
-
-
-class Naming(str, Enum):
-    """How a server writes the names that OTel uses: a scrape, or one of the translations of its OTLP receiver."""
-
-    PROMETHEUS = "prometheus"
-    """A scrape, or UnderscoreEscapingWithSuffixes, the default: stream_max_gap_seconds."""
-    WITHOUT_SUFFIXES = "without-suffixes"
-    """UnderscoreEscapingWithoutSuffixes: stream_max_gap."""
-    UTF8 = "utf8"
-    """NoUTF8EscapingWithSuffixes: stream.max_gap_seconds. Needs Prometheus 3."""
-    UNTRANSLATED = "untranslated"
-    """NoTranslation: stream.max_gap. Needs Prometheus 3."""
-
-    def metric(self, metric: Metric) -> str:
-        """Give a metric's name; a histogram's series add `_bucket`, `_sum` and `_count` to it."""
-        if self is Naming.PROMETHEUS:
-            return prometheus_name(metric)
-        if self is Naming.WITHOUT_SUFFIXES:
-            return metric.name.replace(".", "_")
-        if self is Naming.UNTRANSLATED:
-            return metric.name
-        plain = metric.name.replace(".", "_")
-        return metric.name + prometheus_name(metric).removeprefix(plain)
-
-    def label(self, attribute: str) -> str:
-        """Give the name of an attribute."""
-        dotted = self in (Naming.UTF8, Naming.UNTRANSLATED)
-        return attribute if dotted else prometheus_label(attribute)
 
 
 _LEGACY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")

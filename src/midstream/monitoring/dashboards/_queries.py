@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from midstream.engines import ENGINES
-from midstream.monitoring.alerts.query import Naming, Query, le, quoted
+from midstream.monitoring.alerts.query import Query, le, quoted
 from midstream.monitoring.dashboards._model import Variable
 from midstream.telemetry.instruments import ADDRESS, ENDED, MODEL, Metric
+from midstream.telemetry.naming import Naming
 
 INTERVAL = "$__rate_interval"
 

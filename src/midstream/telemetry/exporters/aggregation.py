@@ -19,7 +19,7 @@ _KINDS = frozenset({*_TOTALS, "gauge", "info", "summary", "unknown"})
 
 
 PROCESS_LABEL = "service_instance_id"
-"""The label of `target_info` that tells one worker from another; the page is that of all of them."""
+"""The label of `target_info` that identifies a worker. It is left out, since the page is that of all workers."""
 
 
 def to_json(families: Iterable[Family], *, totals_only: bool = False) -> list[Any]:

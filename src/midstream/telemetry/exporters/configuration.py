@@ -1,4 +1,4 @@
-"""Where metrics shall go: what `setup()` was told, then what the standard `OTEL_*` variables say, checked."""
+"""The destinations of metrics: from the arguments of `setup()`, then from the standard `OTEL_*` variables, checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
 
 EXPORT_INTERVAL_S = 15.0
-"""Sooner than OTel's own 60 s: a process that is killed in a freeze shall have told of it."""
+"""Shorter than OTel's own 60 s: a freeze is exported before its process may be killed."""
 SHUTDOWN_TIMEOUT_S = 2.0
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -27,7 +27,7 @@ class ExportConfiguration:
     """The destinations of metrics. There may be none: the environment can switch them off."""
 
     protocol: Protocol | None
-    """What OTLP travels by; None for no OTLP."""
+    """The protocol of OTLP; None for no OTLP."""
     target: str
     """Host and port that OTLP goes to, for messages: without user, path or query."""
     listen: tuple[str, int] | None
@@ -140,5 +140,5 @@ def _seconds(name: str, value: float) -> float:
 
 
 def _first(environ: Mapping[str, str], *names: str) -> str:
-    """Give the first of these variables that says something; OTel takes an empty one for unset."""
+    """Return the first of these variables that is set; OTel takes an empty one for unset."""
     return next((value for name in names if (value := environ.get(name, "").strip())), "")

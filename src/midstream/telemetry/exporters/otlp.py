@@ -1,4 +1,4 @@
-"""OTLP with an end: a collector that is dead costs one line in the log, and a bounded time at exit."""
+"""OTLP within bounds: a collector that is down costs one line in the log, and a limited time at exit."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Push:
         self.reader = PeriodicExportingMetricReader(self._delivery, export_interval_millis=interval_s * 1000)
 
     def flush(self, timeout_s: float) -> bool:
-        """Send now; tell whether it arrived in time."""
-        # On a thread of its own: the exporter would try again and again for as long as it pleases.
+        """Send now; return whether it arrived in time."""
+        # On a thread of its own: the exporter repeats its attempts without a limit that is ours.
         sender = threading.Thread(target=self._send, name="midstream-flush", daemon=True)
         sender.start()
         sender.join(timeout_s)
@@ -52,7 +52,7 @@ class Push:
 
 
 class _Delivery(MetricExporter):
-    """Another exporter, heard only when it starts to fail and when it works again."""
+    """Another exporter, whose failures are logged when they begin and when they end, and not in between."""
 
     def __init__(self, exporter: MetricExporter, target: str) -> None:
         # The reader asks an exporter for these two, and they have no public name.
@@ -60,7 +60,7 @@ class _Delivery(MetricExporter):
         self.arrived = True
         self._exporter = exporter
         self._target = target
-        self._hush: _Hush | None = None  # while an export is under way
+        self._silencer: _LogSilencer | None = None  # while an export is under way
         self._over = False
 
     def export(
@@ -69,16 +69,16 @@ class _Delivery(MetricExporter):
         if self._over:
             self.arrived = False
             return MetricExportResult.FAILURE
-        hush = self._hush = _Hush()
+        silencer = self._silencer = _LogSilencer()
         try:
             result = self._exporter.export(metrics_data, timeout_millis, **kwargs)
         except Exception as exc:  # noqa: BLE001 - whatever it is, the next attempt is due all the same
-            hush.reason = type(exc).__name__
+            silencer.reason = type(exc).__name__
             result = MetricExportResult.FAILURE
         finally:
-            hush.lift()
-            self._hush = None
-        self._note(result is MetricExportResult.SUCCESS, hush.reason)
+            silencer.lift()
+            self._silencer = None
+        self._note(result is MetricExportResult.SUCCESS, silencer.reason)
         return result
 
     def abandon(self) -> None:
@@ -90,9 +90,9 @@ class _Delivery(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
         self._over = True
-        hush = self._hush
-        if hush is not None:
-            self._note(False, hush.reason or "no answer yet")
+        silencer = self._silencer
+        if silencer is not None:
+            self._note(False, silencer.reason or "no answer yet")
         # The time allowed is over. Left to themselves, older exporters would wait for half a minute more.
         self._exporter.shutdown(timeout_millis=0)
 
@@ -101,8 +101,8 @@ class _Delivery(MetricExporter):
         if before and not arrived:
             safe_log(
                 logging.WARNING,
-                "metrics do not reach %s (%s); streams are unaffected, and until it works again "
-                "no more is said",
+                "metrics do not reach %s (%s); streams are unaffected, and this is not logged again "
+                "until it works",
                 self._target,
                 reason or "no reason given",
             )
@@ -110,8 +110,8 @@ class _Delivery(MetricExporter):
             safe_log(logging.INFO, "metrics reach %s again", self._target)
 
 
-class _Hush(logging.Filter):
-    """Keeps the exporters' own messages of this thread out of the log, and the gist of the last one."""
+class _LogSilencer(logging.Filter):
+    """Keeps messages of the exporters on this thread out of the log, and stores the reason of the last one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,9 +137,9 @@ class _Hush(logging.Filter):
 
 
 def exporter_for(protocol: Protocol) -> MetricExporter:
-    """Make the exporter that speaks this protocol; the rest it takes from its environment variables."""
+    """Make the exporter for this protocol; it reads its other settings from its environment variables."""
     kind = "grpc" if protocol == "grpc" else "http"
-    # By name, since each of the two brings in a library of its own that takes its time to import.
+    # By name: each of the two imports a large library.
     module = import_module(f"opentelemetry.exporter.otlp.proto.{kind}.metric_exporter")
     exporter: MetricExporter = module.OTLPMetricExporter()
     return exporter

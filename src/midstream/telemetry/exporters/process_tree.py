@@ -15,7 +15,7 @@ MAX_GENERATIONS = 8
 
 
 class ProcessId(NamedTuple):
-    """A process of this machine, told apart from later ones that get the same number."""
+    """A process of this machine, distinct from later ones with the same number."""
 
     pid: int
     started: str
@@ -58,7 +58,7 @@ def service_root() -> ProcessId:
 
 
 def pid_namespace() -> str:
-    """What tells the process numbers of one container from those of another; empty where there is no such thing."""
+    """The number of this container's process namespace; empty on systems without them."""
     try:
         return "".join(char for char in os.readlink("/proc/self/ns/pid") if char.isdigit())
     except OSError:

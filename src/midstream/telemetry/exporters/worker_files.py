@@ -49,7 +49,7 @@ class WorkerFiles:
 
     @property
     def mark(self) -> str:
-        """What tells this service from others, without a word about it."""
+        """An identifier of this service that reveals nothing about it."""
         return hashlib.sha256(self._name.encode()).hexdigest()[:16]
 
     def exist(self) -> bool:
@@ -187,7 +187,7 @@ def _base_directory() -> Path:
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether it is a directory, and no link to one, that nobody but this user can enter."""
+    """Whether it is a directory, not a link, that only this user can enter."""
     try:
         found = os.lstat(directory)
     except OSError:
