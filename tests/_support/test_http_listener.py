@@ -203,7 +203,7 @@ def test_resets_and_failures_of_the_page_leave_no_traceback(
     assert status(get(listener)) == 200
     assert capfd.readouterr() == ("", "")
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: the HTTP listener failed with RuntimeError; one request was not answered"
+        "the HTTP listener failed with RuntimeError; one request was not answered"
     ]
 
 

@@ -38,5 +38,5 @@ def test_a_callback_that_fails_keeps_no_other_from_running(
 
     assert calls == ["works"]
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: the work of an idle process failed with RuntimeError; your stream is unaffected"
+        "the work of an idle process failed with RuntimeError; your stream is unaffected"
     ]

@@ -74,12 +74,12 @@ def test_the_log_gets_the_first_failure_the_end_of_trying_and_the_recovery(
     assert guard.ok
 
     assert [record.getMessage() for record in caplog.records] == [
-        "midstream: the part failed with ValueError; your stream is unaffected",
+        "the part failed with ValueError; your stream is unaffected",
         (
-            "midstream: the part failed 5 times in a row, the last time with ValueError; that part is switched off and "
+            "the part failed 5 times in a row, the last time with ValueError; that part is switched off and "
             "tried again after 60 s, your streams are unaffected"
         ),
-        "midstream: the part: works again after 8 failures",
+        "the part: works again after 8 failures",
     ]
 
 

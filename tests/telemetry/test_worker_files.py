@@ -176,7 +176,7 @@ def test_a_directory_that_is_not_private_is_not_used(
     assert not files.write(["own"])
     assert list(elsewhere.iterdir()) == []
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("midstream: the workers of this service cannot share their metrics in ")
+    assert line.startswith("the workers of this service cannot share their metrics in ")
     assert line.endswith("set MIDSTREAM_RUNTIME_DIR to a directory of this user")
 
 

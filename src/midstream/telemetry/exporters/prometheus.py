@@ -215,9 +215,7 @@ class PrometheusEndpoint:
                 if not warned and time.monotonic() - began > WARN_AFTER_S:
                     warned = True
                     if not self._is_served():
-                        safe_log(
-                            logging.WARNING, "midstream: metrics cannot be served at %s: %s", self.url, exc
-                        )
+                        safe_log(logging.WARNING, "metrics cannot be served at %s: %s", self.url, exc)
             now = time.monotonic()
             if self._guard.ok and (self._due.is_set() or self._busy() or now - wrote >= QUIET_TICK_S):
                 self._due.clear()

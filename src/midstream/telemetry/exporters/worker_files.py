@@ -76,7 +76,7 @@ class WorkerFiles:
                 self._warned = True
                 safe_log(
                     logging.WARNING,
-                    "midstream: the workers of this service cannot share their metrics in %s (%s); set %s to a "
+                    "the workers of this service cannot share their metrics in %s (%s); set %s to a "
                     "directory of this user",
                     self.directory,
                     error.strerror or str(error),
