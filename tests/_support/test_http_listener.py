@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from midstream._support import internal_errors
 from midstream._support.http_hosts import host_of, is_loopback, url_host
 from midstream._support.http_listener import (
     MAX_CONNECTIONS,
@@ -190,7 +191,7 @@ def test_resets_and_failures_of_the_page_leave_no_traceback(
 ) -> None:  # fmt: skip
     """The program's stderr is the program's; the log gets one line without the words of the exception."""
     monkeypatch.setattr("midstream._support.internal_errors.RAISE", False)
-    monkeypatch.setattr("midstream._support.internal_errors._said", set())
+    monkeypatch.setattr(internal_errors, "_internal_errors", internal_errors.OnceLog())
     caplog.set_level(logging.WARNING)
     for sent in (b"", b"GET / HT", b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"):
         client = connect(listener)

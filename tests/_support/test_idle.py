@@ -19,7 +19,7 @@ def test_a_callback_that_fails_keeps_no_other_from_running(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(internal_errors, "RAISE", False)
-    monkeypatch.setattr(internal_errors, "_said", set())
+    monkeypatch.setattr(internal_errors, "_internal_errors", internal_errors.OnceLog())
     caplog.set_level(logging.WARNING)
     calls: list[str] = []
 

@@ -15,7 +15,7 @@ from midstream.testing import ManualClock
 def in_production(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let our own failures be logged, as they are outside of tests."""
     monkeypatch.setattr(internal_errors, "RAISE", False)
-    monkeypatch.setattr(internal_errors, "_said", set())
+    monkeypatch.setattr(internal_errors, "_internal_errors", internal_errors.OnceLog())
 
 
 def fail(guard: Guard, times: int) -> None:
