@@ -260,21 +260,21 @@ class _Player:
     def answer(self, request: Any) -> Any:
         play = self._play(self._clock(), request)
 
-        class Body(self._http.SyncByteStream):  # type: ignore[name-defined,misc]  # the library is known at run time
+        class ScriptedBody(self._http.SyncByteStream):  # type: ignore[name-defined,misc]  # the library is known at run time
             def __iter__(self) -> Iterator[bytes]:
                 yield from play
 
-        return self._http.Response(stream=Body(), **self._response)
+        return self._http.Response(stream=ScriptedBody(), **self._response)
 
     async def answer_async(self, request: Any) -> Any:
         play = self._play(self._clock(), request)
 
-        class Body(self._http.AsyncByteStream):  # type: ignore[name-defined,misc]
+        class ScriptedAsyncBody(self._http.AsyncByteStream):  # type: ignore[name-defined,misc]
             async def __aiter__(self) -> AsyncIterator[bytes]:
                 for data in play:
                     yield data
 
-        return self._http.Response(stream=Body(), **self._response)
+        return self._http.Response(stream=ScriptedAsyncBody(), **self._response)
 
     def _play(self, started: float, request: Any) -> Iterator[bytes]:
         for at_s, data in self._script:

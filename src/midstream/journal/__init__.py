@@ -20,7 +20,7 @@ from midstream.journal._kinds import LARGEST, DamagedRowError
 from midstream.journal._reading import Reader, read_with
 from midstream.journal._rows import COLUMNS, reader_of, with_valid_text
 from midstream.journal._schema import OLD_NAMES
-from midstream.journal._writer import Journal, flush
+from midstream.journal.writer import Journal, flush
 from midstream.stream.model import StreamRecord
 
 __all__ = ["Journal", "JournalContents", "JournalError", "flush", "read", "read_records"]

@@ -13,16 +13,16 @@ LISTED = 8
 """How many of a server's models are named."""
 
 
-def refused(refusal: Refusal, ask: Ask, models: Sequence[str] | None, key: str | None) -> str:
-    """Say why this request was not answered with a stream."""
-    where = shown(ask.base_url)
-    if _lacks_model(refusal, ask.model, models):
+def refused(
+    refusal: Refusal, url: str, path: str, model: str, *, models: Sequence[str] | None, key: str | None
+) -> str:
+    """Return why a request for this model, to this path of the server at `url`, was not answered with a stream."""
+    where = shown(url)
+    if _lacks_model(refusal, model, models):
         has = f"it has {enumerated(models)}" if models else "name another with --model"
-        return f"there is no model {clean(ask.model)} at {where}; {has}"
+        return f"there is no model {clean(model)} at {where}; {has}"
     if refusal.status in {404, 405} and not refusal.is_html:
-        return (
-            f"{where}{ask.api.path} is not served{_said(refusal, key)}; try another --api, or check the URL"
-        )
+        return f"{where}{path} is not served{_said(refusal, key)}; try another --api, or check the URL"
     if refusal.status in {400, 422}:
         return f"{where} refuses the request{_said(refusal, key)}; see --model, --max-tokens and --api"
     return denied(refusal, where, key) or _unexpected(refusal, where, key)

@@ -164,7 +164,9 @@ class Probe:
             self.ask = changed
             return None
         self._hopeless = self._hopeless or refusal.is_final
-        return refused(refusal, ask, self.server.models, self.plan.key)
+        return refused(
+            refusal, ask.base_url, ask.api.path, ask.model, models=self.server.models, key=self.plan.key
+        )
 
     async def _read(self, answer: Stream) -> str | None:
         try:

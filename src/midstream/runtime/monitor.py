@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
 
-    from midstream.journal._writer import Journal
+    from midstream.journal.writer import Journal
 
 
 class Process:
@@ -188,7 +188,7 @@ class Monitor:
 def _journal_of(settings: Settings) -> Journal | None:
     if settings.journal is None:
         return None
-    from midstream.journal._writer import journal_at  # noqa: PLC0415 - only a journal needs SQLite
+    from midstream.journal.writer import journal_at  # noqa: PLC0415 - only a journal needs SQLite
 
     return journal_at(settings.journal, settings.journal_max_mb, settings.journal_max_days)
 

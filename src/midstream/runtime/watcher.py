@@ -40,7 +40,7 @@ SETTLE_S = 0.05
 """How soon the watcher wakes after it was late: only once it wakes in time is the process known to run again."""
 
 
-class Watched(Protocol):
+class WatchedStream(Protocol):
     """An open stream as the roster knows it."""
 
     def check(self, now: float) -> float | None:
@@ -62,15 +62,15 @@ class Roster:
     def __init__(self, clock: Callable[[], float], *, threaded: bool = True) -> None:
         self.clock = clock
         self._threaded = threaded
-        self._open: dict[int, Watched] = {}
+        self._open: dict[int, WatchedStream] = {}
         self._new: deque[tuple[int, float | None]] = deque()
-        self._inbox: SimpleQueue[Watched | None] = SimpleQueue()
+        self._inbox: SimpleQueue[WatchedStream | None] = SimpleQueue()
         self._worker = Worker("midstream-watcher", self._run)
         self._wakes_at = float("inf")
         self._stalled_from: float | None = None
         self._log = OnceLog()
 
-    def add(self, stream: Watched, freezes_by: float | None) -> None:
+    def add(self, stream: WatchedStream, freezes_by: float | None) -> None:
         """Take in a stream that cannot freeze before `freezes_by` (None: never)."""
         key = id(stream)
         self._open[key] = stream
@@ -82,7 +82,7 @@ class Roster:
         elif (freezes_by is not None and freezes_by < self._wakes_at) or len(self._new) > MANY_NEW:
             self._inbox.put(None)
 
-    def remove(self, stream: Watched) -> None:
+    def remove(self, stream: WatchedStream) -> None:
         """Strike off a stream that has ended."""
         if self._open.pop(id(stream), None) is not None and not self._open:
             notify_idle()
@@ -90,11 +90,11 @@ class Roster:
     def __contains__(self, stream: object) -> bool:
         return self._open.get(id(stream)) is stream
 
-    def abandon(self, stream: Watched) -> None:
+    def abandon(self, stream: WatchedStream) -> None:
         """Hand over a dropped stream. Safe in the garbage collector: the queue is reentrant, and that is all."""
         self._inbox.put(stream)
 
-    def __iter__(self) -> Iterator[Watched]:
+    def __iter__(self) -> Iterator[WatchedStream]:
         return iter(list(self._open.values()))
 
     def __len__(self) -> int:
