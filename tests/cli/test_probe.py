@@ -230,7 +230,7 @@ class Froze(logging.Handler):
         self.seen = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.msg.startswith("midstream: stream froze"):
+        if getattr(record, "midstream_event", "") == "freeze":
             self.seen.set()
 
     async def thaw_then(self, _: dict[str, Any]) -> Response:
