@@ -131,7 +131,7 @@ def test_another_engine_at_the_address_begins_anew() -> None:
         (105.0, 2.0, "sglang", "none", "without any retraction in its time"),
         (95.4, 7.2, "sglang", "unknown", "was not read in its time"),
         (200.0, 7.6, "vllm", "unknown", "was not read in its time"),
-        (102.7, 7.6, "llamacpp", "never", "llama.cpp never evicts"),
+        (102.7, 7.6, "llamacpp", "never", "llama.cpp never preempts"),
     ],
 )
 def test_a_freeze_goes_with_what_was_counted_around_it(

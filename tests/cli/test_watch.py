@@ -37,9 +37,9 @@ def test_one_reading_is_a_line_with_what_must_be_known_above_it(capsys: pytest.C
     lines = capsys.readouterr().out.splitlines()
 
     assert lines[0] == f"TGI, {served.url}/metrics: KV cache ?"
-    assert lines[1].startswith("? KV use: TGI says how much is reserved")
+    assert lines[1].startswith("? KV use: TGI exposes how much is reserved")
     assert lines[2].startswith(
-        "? KV cache: TGI does not say it in its metrics; it is --max-batch-total-tokens"
+        "? KV cache: TGI does not expose it in its metrics; it is --max-batch-total-tokens"
     )
     assert lines[3] == "re-queues: an estimate: passes less requests, TGI counts none"
     assert lines[-2].split() == [

@@ -1,4 +1,4 @@
-"""Whether a freeze goes with an eviction that the server counted. Pure.
+"""Whether a freeze coincides with a preemption that the server counted. Pure.
 
 When a counter moves, by engine: vLLM counts a preemption with the request's next output. With asynchronous scheduling,
 its default, that is the token still on its way, so at the beginning of the freeze; without it, the one that ends the
@@ -21,7 +21,7 @@ from midstream.engines import ENGINES
 SLACK_S = 0.5
 
 Place: TypeAlias = Literal["start", "end", "during", "none", "unknown", "never"]
-"""Where in a freeze the eviction was counted. never: the engine has none."""
+"""Where in a freeze the preemption was counted. never: the engine has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Match:
     earliest_s: float | None = None
     latest_s: float | None = None
     chance: float | None = None
-    """How probable it is that a freeze at any other moment would have begun or ended with an eviction as well."""
+    """How probable it is that a freeze at any other moment would have begun or ended with a preemption as well."""
 
 
 def match(start: float, end: float, history: Sequence[Between], engine: str) -> Match:
-    """Find the eviction that a freeze from `start` to `end`, in Unix seconds, goes with.
+    """Find the preemption that a freeze from `start` to `end`, in Unix seconds, goes with.
 
-    `history` is what happened between all readings, in order. An eviction at the beginning wins over one at the
+    `history` is what happened between all readings, in order. A preemption at the beginning wins over one at the
     end, and that over one in between, which is rather another stream's.
     """
     counting = ENGINES[engine].counting
@@ -70,7 +70,7 @@ def match(start: float, end: float, history: Sequence[Between], engine: str) -> 
 
 
 def chance(history: Iterable[Between], tries: int = 1) -> float | None:
-    """Return how probable it is that one of so many moments of the watched time lies at an eviction."""
+    """Return how probable it is that one of so many moments of the watched time lies at a preemption."""
     watched = matched = 0.0
     reach = float("-inf")
     for each in history:
@@ -99,7 +99,7 @@ def sentence(found: Match, length_s: float, engine: str, *, ended: bool = True) 
     word = facts.words.noun
     freeze = f"a freeze of {length_s:.1f} s"
     if found.place == "never":
-        return f"{freeze}; {facts.title} never evicts, so look elsewhere"
+        return f"{freeze}; {facts.title} never preempts, so look for another cause"
     if found.place == "unknown":
         return f"{freeze}; the server's page was not read in its time, so whether there was a {word} is not known"
     if found.place == "none" and not ended and facts.counting.lost:

@@ -64,7 +64,7 @@ class WireClock:
         return Sample(now, now - age_ms / 1000.0, received, segments)
 
     def unread(self) -> int | None:
-        """How many bytes lie in the kernel for the program to read; None if that cannot be told."""
+        """How many bytes lie in the kernel for the program to read; None if that is not known."""
         buffer = bytearray(4)
         try:
             fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, buffer)

@@ -59,7 +59,7 @@ class EngineReadings:
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """The few series in Prometheus that explain a freeze, and what alerts say about them."""
+    """The few series in Prometheus that explain a freeze, and the texts of alerts about them."""
 
     preemptions: str
     kind: Literal["counter", "late counter", "gauge"]
@@ -157,7 +157,7 @@ class ReservationRule:
     meaning: str
 
     def gain(self, today: int | None, limit: int) -> int | None:
-        """Return how many tokens fewer are reserved for each request; None if that cannot be told."""
+        """Return how many tokens fewer are reserved for each request; None if that is not known."""
         before, after = self.held(today), self.held(limit)
         return None if before is None or after is None else before - after
 

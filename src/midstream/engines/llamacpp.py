@@ -39,20 +39,18 @@ class LlamaCppSettings:
         at_least(2 * self.parallel, ctx_size=self.ctx_size)
 
 
-_OLD = "this llama.cpp does not say it"
+_OLD = "this llama.cpp does not expose it"
 
 PAGE = PageReaders(
     running=total("llamacpp:requests_processing", absent=_OLD),
     waiting=total("llamacpp:requests_deferred", absent=_OLD),
-    kv_usage=highest(
-        "llamacpp:kv_cache_usage_ratio", absent="llama.cpp's newer versions do not say it any more"
-    ),
+    kv_usage=highest("llamacpp:kv_cache_usage_ratio", absent="newer versions of llama.cpp do not expose it"),
     preemptions=not_in_this_engine(
-        "llama.cpp never evicts: when its memory is full, the answers fail with an error"
+        "llama.cpp never preempts: when its memory is full, the answers fail with an error"
     ),
-    preempted_now=not_in_this_engine("llama.cpp never evicts"),
+    preempted_now=not_in_this_engine("llama.cpp never preempts"),
     generated=total("llamacpp:tokens_predicted_total", absent=_OLD),
-    pool=not_exposed("llama.cpp does not say it in its metrics; it is -c, the context size"),
+    pool=not_exposed("llama.cpp does not expose it in its metrics; it is -c, the context size"),
 )
 
 
@@ -70,7 +68,7 @@ def _advise(now: Situation, _version: Version | None) -> Advice:
             Flag("server", f"--predict {now.limit}", "for requests that send no limit: theirs is infinite")
         )
     return flags, [
-        "when the cache of all slots is full, llama.cpp freezes nobody: every answer fails with an error",
+        "when the cache of all slots is full, llama.cpp freezes no stream: every answer fails with an error",
     ]
 
 
@@ -125,7 +123,7 @@ FACTS = EngineFacts(
     key="llamacpp",
     title="llama.cpp",
     prefixes=("llamacpp:",),
-    words=PreemptionWords("eviction", "evictions", "evicts", "evicted"),
+    words=PreemptionWords("preemption", "preemptions", "preempts", "preempted"),
     page=PAGE,
     dialect=DIALECT,
     advise_flags=_advise,

@@ -93,5 +93,5 @@ def _combined(
         return MetricReading(None, absent)
     value = how(values)
     if not math.isfinite(value) or value < 0:
-        return MetricReading(None, f"{name} says {value:g}, which is no such number")
+        return MetricReading(None, f"{name} is {value:g}, which is not a valid value")
     return MetricReading(value)

@@ -83,7 +83,7 @@ _LATE = "SGLang makes this series with its first report: it has served nothing y
 
 
 def first_ranks(samples: Iterable[PageSample]) -> list[PageSample]:
-    """Keep one sample of each data-parallel rank: the other ranks of SGLang repeat what the first one says."""
+    """Keep one sample of each data-parallel rank: the other ranks of SGLang repeat the numbers of the first one."""
     kept: dict[tuple[str, ...], tuple[tuple[int, ...], PageSample]] = {}
     for sample in samples:
         replica = tuple(sample.labels.get(name, "") for name in ("model_name", "engine_type", "dp_rank"))
@@ -102,12 +102,12 @@ def _retractions(page: MetricsPage) -> MetricReading:
     found = total(name, absent="", among=first_ranks)(page)
     if found.value is not None or found.why:
         return found
-    # The series is born with the first retraction. That this version would have it, another one of 0.5.9 tells.
+    # The series appears with the first retraction. Another series of 0.5.9 shows that this version has it.
     if name in page.declared or page.named("sglang:new_token_ratio"):
         return MetricReading(0.0, "none yet: SGLang makes this series with the first one")
     if page.named("sglang:num_running_reqs", "sglang:token_usage"):
         return MetricReading(
-            None, "SGLang counts retractions from 0.5.9 on; its log says `KV cache pool is full`"
+            None, "SGLang counts retractions from 0.5.9 on; look for `KV cache pool is full` in its log"
         )
     return MetricReading(None, _LATE)
 
@@ -123,7 +123,7 @@ PAGE = PageReaders(
     generated=total("sglang:generation_tokens_total", absent=_LATE),
     pool=total(
         "sglang:max_total_num_tokens",
-        absent="this SGLang does not say it; see its log for `max_total_num_tokens`",
+        absent="this SGLang does not expose it; see its log for `max_total_num_tokens`",
         among=first_ranks,
     ),
     notes=("SGLang renews running, waiting and KV use with each of its reports: up to 40 steps late",),

@@ -87,7 +87,7 @@ PAGE = PageReaders(
     kv_usage=highest("trtllm_kv_cache_utilization", absent=_LATE),
     preemptions=not_exposed("TensorRT-LLM does not count pauses; only who is paused now is known"),
     preempted_now=_paused,
-    generated=not_exposed("TensorRT-LLM does not say it here"),
+    generated=not_exposed("TensorRT-LLM does not expose it here"),
     pool=_pool,
     notes=(
         "TensorRT-LLM renews these numbers only when a request completes, so that short pauses are missed",
@@ -115,7 +115,7 @@ def iterations_of(text: str) -> Sequence[Iteration] | None:
 
 
 def read_iterations(text: str) -> EngineReadings | None:
-    """Return what the newest iteration says, and the most requests that were paused in any of them.
+    """Return the numbers of the newest iteration, and the most requests that were paused in any of them.
 
     None if this is not a list of iterations.
     """

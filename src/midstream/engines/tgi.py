@@ -100,16 +100,17 @@ PAGE = PageReaders(
     running=total("tgi_batch_current_size", absent=_LATE),
     waiting=total("tgi_queue_size", absent=_LATE),
     kv_usage=not_exposed(
-        "TGI says how much is reserved (tgi_batch_current_max_tokens), not of how much: --max-batch-total-tokens"
+        "TGI exposes how much is reserved (tgi_batch_current_max_tokens), not of how much: --max-batch-total-tokens"
     ),
     preemptions=_requeues,
     preempted_now=not_in_this_engine(
-        "TGI never evicts; from 3.1.1 on it sends an answer to the end of the queue every 1,024 tokens"
+        "TGI never preempts; from 3.1.1 on it sends an answer to the end of the queue every 1,024 tokens"
     ),
     generated=total("tgi_request_generated_tokens_sum", absent=_LATE),
     # tgi_batch_total_tokens is described, and in v3 never set.
     pool=total(
-        "tgi_batch_total_tokens", absent="TGI does not say it in its metrics; it is --max-batch-total-tokens"
+        "tgi_batch_total_tokens",
+        absent="TGI does not expose it in its metrics; it is --max-batch-total-tokens",
     ),
     notes=("TGI adds an answer's tokens when it is over",),
 )

@@ -78,7 +78,7 @@ class VllmSettings:
             )
 
 
-_OFF = "this vLLM does not say it: was it started with --disable-log-stats?"
+_OFF = "this vLLM does not expose it: was it started with --disable-log-stats?"
 
 
 def _pool(page: MetricsPage) -> MetricReading:
@@ -92,7 +92,7 @@ def _pool(page: MetricsPage) -> MetricReading:
         blocks, size = (_whole(config.labels.get(name, "")) for name in ("num_gpu_blocks", "block_size"))
         if blocks is None or size is None:
             return MetricReading(
-                None, "vllm:cache_config_info says no number of blocks yet; ask again once it is ready"
+                None, "vllm:cache_config_info has no number of blocks yet; ask again once it is ready"
             )
         tokens += blocks * size
     return MetricReading(tokens, f"in {len(configs)} separate pools together" if len(configs) > 1 else "")

@@ -24,21 +24,21 @@ class ServerView:
     kv_usage: MetricReading
     """Share of the KV cache in use, 0 to 1."""
     evictions: MetricReading
-    """Requests thrown out of memory since the server started."""
+    """Requests preempted since the server started."""
     evicted_now: MetricReading
-    """Requests that are out of memory at this moment, where the engine tells that instead."""
+    """Requests that are out of memory at this moment, where the engine exposes that instead."""
     generated: MetricReading
     """Output tokens since the server started."""
     pool_tokens: MetricReading
     """Tokens that the KV cache holds."""
     started_at: float | None
-    """Unix time in seconds at which the process started, if it says so."""
+    """Unix time in seconds at which the process started, if exposed."""
     notes: tuple[str, ...]
     """What must be known to read these numbers."""
 
     @property
     def evictions_word(self) -> str:
-        """What this engine calls evictions."""
+        """What this engine calls preemptions."""
         return ENGINES[self.engine].words.plural
 
     def unknown(self) -> Iterator[tuple[str, str]]:

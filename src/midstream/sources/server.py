@@ -1,4 +1,4 @@
-"""What a server's own `/metrics` page says: which engine it is, what runs and waits, and how full its memory is.
+"""Reads a server's own `/metrics` page: which engine it is, what runs and waits, and how full its memory is.
 
     view = view_of(text, content_type)
     view.engine, view.running.value, view.pool_tokens.value
@@ -34,7 +34,7 @@ _OTHERS: Mapping[str, str] = {
     "nginx_": "the page of a proxy; give the address of the engine behind it",
     "ray_": "a page of Ray without metrics of an engine; set log_engine_metrics, or give the engine's own /metrics",
 }
-"""What else may answer at an address that somebody took for an engine's."""
+"""What else may answer at an address that was taken for an engine's."""
 
 
 def view_of(
@@ -54,7 +54,7 @@ def view_of(
             readings = facts.read_json(text) if facts.read_json is not None else None
             if readings is not None:
                 return view_of_readings(facts, readings)
-        raise PageError("JSON, but not the iterations that TensorRT-LLM tells at /metrics")
+        raise PageError("JSON, but not the iterations that TensorRT-LLM returns at /metrics")
     prefixes = {prefix for facts in ENGINES.values() for prefix in (*facts.prefixes, *facts.renamed)}
     page = page_of(text, content_type, prefixes=(*sorted(prefixes), _START), deadline=deadline)
     found = [facts for facts in ENGINES.values() if facts.owns(page)]
@@ -95,6 +95,6 @@ def _view(facts: EngineFacts, page: MetricsPage) -> ServerView:
     readings = facts.read(page)
     usage = readings.kv_usage.value
     if usage is not None and usage > 1.01:
-        why = f"it says that {usage:g} of its KV cache is in use, which cannot be"
+        why = f"it reports that {usage:g} of its KV cache is in use, which is impossible"
         readings = replace(readings, kv_usage=MetricReading(None, why))
     return view_of_readings(facts, readings, tuple(sorted(models)), started[0].value if started else None)

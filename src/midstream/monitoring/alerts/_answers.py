@@ -23,7 +23,7 @@ CAPACITY = "midstream-capacity"
 
 
 def limits(q: Query, t: Tuning) -> tuple[Alert, ...]:
-    """Rules about `max_tokens`: it cuts answers off, or reserves what nobody uses."""
+    """Rules about `max_tokens`: it cuts answers off, or reserves memory that no answer uses."""
 
     def traffic(expr: str) -> str:
         return q.with_traffic(expr, ENDED, t.traffic_window)

@@ -41,13 +41,13 @@ def build(tuning: Tuning, query: Query | None = None) -> tuple[Group, ...]:
     if unknown:
         raise TuningError(f"there is no alert {min(unknown)}; there are {', '.join(sorted(names))}")
     built = (
-        Group(name, _read_by_somebody(_adjusted(rules, tuning), tuning), tuning.interval or None)
+        Group(name, _without_unread_records(_adjusted(rules, tuning), tuning), tuning.interval or None)
         for name, rules in groups.items()
     )
     return tuple(group for group in built if group.rules)
 
 
-def _read_by_somebody(rules: Iterable[Record | Alert], tuning: Tuning) -> tuple[Record | Alert, ...]:
+def _without_unread_records(rules: Iterable[Record | Alert], tuning: Tuning) -> tuple[Record | Alert, ...]:
     """Where all alerts but some are off, leave out the recorded series that these do not need."""
     kept = tuple(rules)
     if tuning.alerts.get(ANY, Override()).enabled is not False:

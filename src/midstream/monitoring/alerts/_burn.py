@@ -51,7 +51,7 @@ def burn_records(q: Query, t: Tuning) -> tuple[Record, ...]:
 
 
 def burn_alerts(q: Query, t: Tuning) -> tuple[Alert, ...]:
-    """One alert for each pace: the fast ones wake somebody, the slow ones can wait."""
+    """One alert for each pace: the fast ones page, the slow ones can wait."""
     # Rounded, as 1 - 99.5 / 100 is a hair more than 0.005.
     budget = round(1 - t.objective / 100, 10)
     return tuple(

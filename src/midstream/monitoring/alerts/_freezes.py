@@ -12,7 +12,7 @@ STREAMS = "midstream-streams"
 
 
 def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
-    """Rules about freezes. A gauge says what is now; a share judges the streams that ended."""
+    """Rules about freezes. A gauge shows the present; a share judges the streams that ended."""
     le(MAX_GAP, t.gap_p99_s)  # a quantile at a bound is exact, and above the top bound it could never fire
     rising = f"sum by ({q.by}) (increase({q(FREEZES)}[{t.rising_window}]))"
     usual = f"sum by ({q.by}) (increase({q(FREEZES)}[{t.rising_window}] offset {t.baseline}))"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Severity: TypeAlias = Literal["critical", "warning", "info"]
-"""critical: wake somebody now; warning: in working hours; info: context for whoever looks."""
+"""critical: page now; warning: in working hours; info: context for an investigation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alerting rule. Its texts say `[who]`, `[value]`, `[percent]` and `[seconds]` for what is known then."""
+    """An alerting rule. Its texts hold `[who]`, `[value]`, `[percent]` and `[seconds]`, filled in when it fires."""
 
     name: str
     severity: str

@@ -48,7 +48,7 @@ class Tuning:
     selector: str = _set("", 'Matchers for our metrics, such as job="app".')
     server_selector: str = _set("", 'Matchers for the metrics of the engines, such as namespace="llm".')
     by: tuple[str, ...] = _set(("job", MODEL, ADDRESS, PORT), "One alert for each of these: the one who must act differs.")
-    server_by: tuple[str, ...] = _set(("job", "instance", "model_name"), "The same for what engines say of themselves.")
+    server_by: tuple[str, ...] = _set(("job", "instance", "model_name"), "The same for the engines' own metrics.")
     labels: Mapping[str, str] = _set({}, "Labels for every alert, such as team: llm.")
     interval: str = _set("", "How often to evaluate; nothing: as the server does by default.")
     runbook_url: str = _set("docs/runbook.md", "Where the runbook is: an alert adds # and its name.")
@@ -57,7 +57,7 @@ class Tuning:
 
     window: str = _set("10m", "Long enough for twenty streams where people watch, short enough to act.")
     traffic_window: str = _set("3m", "A rule about streams that ended is silent when none ended for this long and none is open.")
-    min_streams: int = _set(20, "With fewer in the window one stream is more than 5 %, and a share says nothing [python-discord/kubernetes#75].")
+    min_streams: int = _set(20, "With fewer in the window one stream is more than 5 %, and a share is not meaningful [python-discord/kubernetes#75].")
 
     frozen_streams: int = _set(1, "Frozen at the same time, for as long as the alert waits.")
     frozen_share: float = _set(0.5, "Frozen of those that are open: the server as a whole is stuck [vllm-project/vllm#15996].")
@@ -79,7 +79,7 @@ class Tuning:
     limit_window: str = _set("1d", "Lengths differ between day and night.")
     limit_min_streams: int = _set(200, "A p99 of fewer is one or two answers.")
     first_content_p95_s: float = _set(10.0, "Engines that reserve memory make requests wait here. A bucket's bound.")
-    no_finish_share: float = _set(0.05, "Ends without a finish reason: cut, and the SDK cannot tell.")
+    no_finish_share: float = _set(0.05, "Ends without a finish reason: cut, and the SDK does not report it.")
     never_finishes_share: float = _set(0.95, "Past this over `baseline` the server never sends one [pydantic/pydantic-ai#6610].")
     error_share: float = _set(0.05, "One in twenty.")
     timeout_share: float = _set(0.02, "Each one cost its user the whole timeout.")
@@ -90,12 +90,12 @@ class Tuning:
     tail_share: float = _set(0.05, "One in twenty.")
 
     expect_jobs: tuple[str, ...] = _set((), "Jobs that always have traffic: alert when their metrics or streams are missing.")
-    silence: str = _set("15m", "How long such a job may say nothing.")
+    silence: str = _set("15m", "How long such a job may have no stream.")
     traffic_streams: int = _set(20, "Streams in `rising_window`, yesterday and a week ago, that make traffic expected now.")
 
     evictions: int = _set(5, "In `window`: near zero is right [published: rate of preemptions near zero].")
     freezes_with_evictions: int = _set(1, "Freezes in `window`: with evictions beside them the cause is known.")
-    kv_low: float = _set(0.5, "KV cache in use for 95 % of `kv_window` stays below: the cap is too low, or nobody is there.")
+    kv_low: float = _set(0.5, "KV cache in use for 95 % of `kv_window` stays below: the cap is too low, or there is no traffic.")
     kv_waiting: float = _set(1.0, "Requests waiting on average of `window`, and more than on average of `kv_window`.")
     kv_window: str = _set("1h", "Long enough to be a habit.")
 

@@ -26,7 +26,7 @@ class Finding:
     engine: str | None
     """The engine whose metrics it needs. A server without that engine is not at fault."""
     variant: str = ""
-    """What tells alerts of one name apart: their labels, as in `long=1h, short=5m`."""
+    """What distinguishes alerts of one name: their labels, as in `long=1h, short=5m`."""
 
     @property
     def title(self) -> str:

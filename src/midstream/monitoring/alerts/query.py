@@ -150,7 +150,7 @@ def label_value(label: str) -> str:
 def le(metric: Metric, bound: float) -> str:
     """Match one bucket. Raises ValueError where there is none: such a rule could never be right.
 
-    A scrape by Prometheus 3 says 10.0, one by Prometheus 2 what the page says, and OTLP says 10.
+    A scrape by Prometheus 3 writes 10.0, one by Prometheus 2 what is on the page, and OTLP writes 10.
     """
     if bound not in (metric.buckets or ()):
         known = ", ".join(f"{each:g}" for each in metric.buckets or ())

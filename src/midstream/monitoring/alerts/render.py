@@ -103,7 +103,7 @@ def _alert(alert: Alert, tuning: Tuning) -> dict[str, Any]:
 
 
 def texts(alert: Alert, tuning: Tuning, value: str = "$value") -> dict[str, str]:
-    """Return what an alert says of itself, as templates; `value` is what they call the result."""
+    """Return the annotations of an alert, as templates; `value` is the template's name for the result."""
     by = alert.by or tuning.by
     words = {
         "[who]": f"Affected: {who(by, tuning.naming)}",

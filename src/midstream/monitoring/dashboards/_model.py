@@ -19,7 +19,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel. The description says what to look for; `steps` colours values from there on."""
+    """One panel. The description states what to look for; `steps` colours values from there on."""
 
     title: str
     description: str

@@ -1,4 +1,4 @@
-"""The dashboard that everybody opens first, and the one that tells models and servers apart."""
+"""The first dashboard to open, and the one with a line for each model and server."""
 # ruff: noqa: E501 - tables of panels
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def engine(naming: Naming) -> Dashboard:
     return Dashboard(
         "midstream-engine",
         "midstream: client against server",
-        "What clients saw, over what the engine says of itself. Needs the engine's /metrics to be scraped.",
+        "What clients saw, over the engine's own metrics. Needs the engine's /metrics to be scraped.",
         p.variables(engine=True),
         (
             Row("Cause", (
