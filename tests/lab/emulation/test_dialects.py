@@ -80,7 +80,7 @@ DIALECTS = [
     Dialect(
         "DeepSeek", "gives up for want of resources, with a finish reason of its own",
         [(1.0, text("a")), (9.0, finish("insufficient_system_resource")), (9.0, DONE)],
-        {"finish_reasons": ("insufficient_system_resource",), "outcome": "completed", "max_gap_s": 8.0, "freezes": 1},
+        {"finish_reasons": ("insufficient_system_resource",), "outcome": "error", "max_gap_s": 8.0, "freezes": 1},
     ),
     Dialect(
         "OpenRouter", "comments while it looks for a provider, and sends reasoning twice under two names",
