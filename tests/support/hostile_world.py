@@ -49,6 +49,7 @@ class Handle:
         self.how = how
         self.lived = lived
         self.made = False
+        self.skips_usage = False
         self.manager: Any = None
         self.raw: Any = None
         self.lines: Any = None
@@ -145,7 +146,8 @@ class World:
         self.past.append(handle)
         self.network.answers = list(answers)
         resource, request = _ask(self.client, api, model)
-        if self.asks_for_usage and api != "responses":
+        handle.skips_usage = self.asks_for_usage and api != "responses"
+        if handle.skips_usage:
             request["stream_options"] = {"include_usage": True}
         if how == "create":
             handle.stream = await settled(resource.create(**request, stream=True))
@@ -315,7 +317,7 @@ class World:
             handle = self.held.get(number)
             if handle is not None and handle.stream is not None:
                 handle.lived.disturbed = True
-                await self._quietly(self._shown(handle.stream))
+                await self._quietly(self._shown(handle))
 
         async def look() -> None:
             if self.seen is not None:
@@ -329,10 +331,10 @@ class World:
         except Exception as exc:
             self.noise.append(_noise(exc))
 
-    async def _shown(self, stream: Any) -> Any:
-        chunk = await _next(stream)
-        while self.asks_for_usage and is_usage(chunk):
-            chunk = await _next(stream)
+    async def _shown(self, handle: Handle) -> Any:
+        chunk = await _next(handle.stream)
+        while handle.skips_usage and is_usage(chunk):
+            chunk = await _next(handle.stream)
         return chunk
 
     # What they lived through
@@ -348,13 +350,13 @@ class World:
         lived, began = handle.lived, self.clock.now
         if lived.ended_by is not None:
             chunk = await ask()
-            while self.asks_for_usage and is_usage(chunk):
+            while handle.skips_usage and is_usage(chunk):
                 chunk = await ask()
             return chunk
         lived.asked = True
         try:
             chunk = await ask()
-            while self.asks_for_usage and is_usage(chunk):
+            while handle.skips_usage and is_usage(chunk):
                 chunk = await ask()
         except BaseException as exc:
             lived.ended_by = type(exc)
