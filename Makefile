@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 6
+# `make test COVERAGE=1` measures branches as well, and fails below the share that pyproject.toml asks for.
+COVERAGE ?=
 
-.PHONY: demo test test-matrix test-frameworks lint bench fuzz format clean
+.PHONY: demo test test-matrix test-frameworks lint docs bench fuzz format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/midstream demo
@@ -12,7 +14,7 @@ demo: $(VENV)/.installed
 # Most of the time is waiting, so several tests run at once; those that measure time closely run afterwards, one by one.
 test: lint
 	@status=0; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not alone' || status=1; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not alone' $(if $(COVERAGE),--cov) || status=1; \
 	$(BIN)/python -m pytest -m alone || status=1; \
 	exit $$status
 
@@ -24,10 +26,14 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports --no-cache
 
 test-matrix: $(VENV)/.installed-dev
-	$(BIN)/python tests/matrix.py
+	$(BIN)/nox --session sdk tests-3.10 tests-3.13
 
 test-frameworks: $(VENV)/.installed-dev
-	$(BIN)/python tests/run_frameworks.py
+	$(BIN)/nox --session frameworks
+
+# The site, in site/. A link that leads nowhere is an error.
+docs: $(VENV)/.installed-dev
+	$(BIN)/nox --session docs
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --group bench

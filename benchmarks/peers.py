@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -37,7 +38,7 @@ from benchmarks.overhead import (
 )
 from midstream import monitor
 
-HOME = ".bench"
+HOME = Path(__file__).resolve().parent.parent / ".bench"
 HELD_OVER = 1500
 """Chunks of the stream in whose middle memory is looked at."""
 
@@ -309,12 +310,20 @@ def measure(peer: Peer, rounds: int, chunks: int) -> dict[str, Any]:
 # All of them
 
 
+def environment(peer: Peer) -> Path:
+    """Make an environment with midstream and a peer, unless it is there; return its Python."""
+    folder = HOME / peer.name.replace(" ", "-")
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--editable", ".", "openai", peer.requirement]
+    subprocess.run(install, cwd=HOME.parent, check=True)
+    return python
+
+
 def measure_apart(peer: Peer, rounds: int, chunks: int) -> dict[str, Any]:
     """Measure a peer in its own environment and process."""
-    from support.environments import Environments  # noqa: PLC0415 - only the parent has the tests beside it
-    from support.paths import ROOT  # noqa: PLC0415
-
-    python = Environments(HOME).make(peer.name.replace(" ", "-"), sys.executable, "openai", peer.requirement)
+    python = environment(peer)
     done = subprocess.run(
         [
             python,
@@ -327,7 +336,7 @@ def measure_apart(peer: Peer, rounds: int, chunks: int) -> dict[str, Any]:
             "--chunks",
             str(chunks),
         ],
-        cwd=ROOT,
+        cwd=HOME.parent,
         env={
             name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "MIDSTREAM_"))
         },

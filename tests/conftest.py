@@ -27,6 +27,8 @@ FIRST = ("real", "whole", "cli")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the longest folders first, and the tests that share a fixture in one worker, which makes it once."""
     items.sort(key=lambda item: item.path.relative_to(config.rootpath / "tests").parts[0] not in FIRST)
+    if not config.pluginmanager.hasplugin("xdist"):  # the environments of the frameworks have none
+        return
     for item in items:
         for shared in _shared_fixtures(item):
             item.add_marker(pytest.mark.xdist_group(shared))

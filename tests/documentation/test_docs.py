@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 import pytest
@@ -32,7 +33,11 @@ else:
     import tomli as tomllib  # which pytest brings there
 
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    README,
+    *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 ANSWER: list[tuple[float, str]] = [
@@ -270,6 +275,30 @@ def test_the_tables_are_those_of_the_code() -> None:
         [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "module", ["midstream", "midstream.journal", "midstream.testing", "midstream.instrumentor"]
+)
+def test_the_reference_has_every_public_name(module: str) -> None:
+    """A page of docs/api names what the site takes from the docstrings; each of these has one."""
+    page = ROOT / "docs" / "api" / f"{module.rpartition('.')[2]}.md"
+    listed = re.findall(rf"^::: {re.escape(module)}\.(\w+)$", page.read_text(), re.MULTILINE)
+    found = import_module(module)
+    defined = [
+        name
+        for name, value in vars(found).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", None) == module
+        and not isinstance(value, TypeVar)
+    ]
+
+    assert sorted({*getattr(found, "__all__", defined)} - {*listed}) == []
+    assert [name for name in listed if not hasattr(found, name)] == []
+    undescribed = [
+        name for name in listed if callable(getattr(found, name)) and not getattr(found, name).__doc__
+    ]
+    assert undescribed == []
 
 
 RECORD = {field.name for field in fields(midstream.StreamRecord)}

@@ -14,6 +14,7 @@ import pytest
 
 from frameworks.neighbour import PEERS
 from support.frameworks_through import ROWS
+from support.paths import ROOT, TESTS
 
 HERE = Path(__file__).parent
 
@@ -27,7 +28,7 @@ def seen(peer: str, order: str) -> Any:
         text=True,
         check=False,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TESTS, ROOT)))},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

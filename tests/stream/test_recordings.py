@@ -165,7 +165,7 @@ def test_record_shows_what_the_recording_holds(expected: Expected, kind: str) ->
 @pytest.mark.alone
 @KINDS
 def test_recordings_over_real_sockets(kind: str) -> None:
-    """Served over loopback at ten times their speed and read by a real client, the same gaps come out."""
+    """Served over loopback at five times their speed and read by a real client, the same gaps come out."""
     names = [
         "vllm_preempted_0",
         "vllm_preempted_1",
@@ -174,9 +174,9 @@ def test_recordings_over_real_sockets(kind: str) -> None:
         "llamacpp_kv_overflow_0",
     ]
     recordings = read_recordings([STREAMS / f"{name}.jsonl" for name in names])
-    with serve(replayer(recordings, speed=10)) as base_url:
+    with serve(replayer(recordings, speed=5)) as base_url:
         client = (OpenAI if kind == "sync" else AsyncOpenAI)(api_key="none", base_url=base_url)
-        seen = collect(client, freeze_after_s=0.4)
+        seen = collect(client, freeze_after_s=0.6)
 
         async def read_all() -> list[str | None]:
             raised = [await read(client, "chat", {**request_of(name), "model": name}) for name in names]
@@ -187,9 +187,9 @@ def test_recordings_over_real_sockets(kind: str) -> None:
 
     seen.flush()
     gaps = [record.max_gap_s for record in seen.records]
-    assert gaps[1] == pytest.approx(0.0705, abs=0.05)
-    assert gaps[2] == pytest.approx(0.503, abs=0.05)
-    assert gaps[3] == pytest.approx(0.640, abs=0.05)
+    assert gaps[1] == pytest.approx(0.141, abs=0.35)
+    assert gaps[2] == pytest.approx(1.006, abs=0.35)
+    assert gaps[3] == pytest.approx(1.280, abs=0.35)
     assert [record.freezes for record in seen.records] == [0, 0, 1, 1, 0]
     assert [str(record.outcome) for record in seen.records] == ["completed"] * 3 + ["error"] * 2
 
