@@ -13,7 +13,7 @@ import make_report_image
 from rich.console import Console, Group
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from midstream.cli.demo.crowd import Load, Members, crowd
+from midstream.cli.demo.crowd import ActLoad, Members, crowd
 from midstream.cli.demo.live import frame, latest
 from midstream.cli.demo.story import first_act
 from midstream.lab.apart import serve_apart
@@ -35,7 +35,7 @@ def demo() -> None:
     act = first_act(1.0)
     with crowd() as members, serve_apart(partial(emulator, act.emulated)) as base_url:
         news = latest()
-        picture = _worst(Load(act, news.append), news, members, base_url)
+        picture = _worst(ActLoad(act, news.append), news, members, base_url)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(picture)
     drawn = console.export_svg(title="midstream demo", theme=SVG_EXPORT_THEME, unique_id="midstream-demo")
@@ -43,7 +43,7 @@ def demo() -> None:
     (IMAGES / "demo.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL))
 
 
-def _worst(load: Load, news: deque[str], members: Members, base_url: str) -> Group:
+def _worst(load: ActLoad, news: deque[str], members: Members, base_url: str) -> Group:
     """Return the picture in which most streams are frozen, and for the longest time."""
     run = threading.Thread(target=load.run, args=(members, base_url))
     run.start()

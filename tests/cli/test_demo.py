@@ -21,6 +21,7 @@ from rich.console import Console
 from midstream.cli import main
 from midstream.cli.demo.live import AnswerTimeline
 from midstream.cli.demo.story import ANSWERS, first_act
+from midstream.journal import read
 from support.waiting import until
 
 # What a machine may have set, and what must make no difference.
@@ -84,8 +85,8 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def done(journal: Path) -> subprocess.CompletedProcess[str]:
     """Run the whole demo once, fast, yet so that a busy machine does not add freezes of its own."""
-    with running("--speed", "4", "--journal", str(journal), env={**os.environ, **HOSTILE}) as process:
-        out, err = process.communicate(timeout=90)
+    with running("--speed", "2", "--journal", str(journal), env={**os.environ, **HOSTILE}) as process:
+        out, err = process.communicate(timeout=150)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -96,93 +97,114 @@ def test_it_ends_well_whatever_the_machine_has_set(done: subprocess.CompletedPro
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_at_its_own_pace_it_takes_less_than_90_seconds() -> None:
-    """What the two acts are simulated to last leaves half a minute for the rest."""
+def test_at_its_own_pace_it_takes_about_a_minute() -> None:
+    """What the two acts are simulated to last, a tenth added, leaves some seconds for the rest."""
     before = first_act(1.0)
-    assert before.lasts_s + before.capped(4).lasts_s < 60
+    assert before.lasts_s + before.capped(8).lasts_s < 60
 
 
 def test_it_says_at_once_what_is_emulated(done: subprocess.CompletedProcess[str]) -> None:
-    """How many ask for how much, of which server, and what is a freeze."""
+    """How many request how much, of which server, and what is a freeze."""
     assert done.stderr.partition("\n\n")[0] == (
-        "A vLLM with a small KV cache, emulated 4 times as fast as a recorded one: 6 s\n"
-        "8 users at once need 5,912 tokens of KV cache, and the server has 3,584.\n"
-        "Each is an OpenAI client in monitor() and a process of its own; a silence of 0.5 s\n"
-        "is a freeze (2 s of the server's time; 5 s, if nothing is said)."
+        "A vLLM with a small KV cache, emulated 2 times as fast as a recorded one: 14 s\n"
+        "16 users at once need 5,752 tokens of KV cache, and the server has 3,072.\n"
+        "Each is an OpenAI client in monitor(), a process of its own, and requests 2 answers.\n"
+        "A gap of 1 s is a freeze here; the default of monitor() is 5 s."
     )
 
 
-def test_a_freeze_is_told_when_it_begins_and_when_it_ends(done: subprocess.CompletedProcess[str]) -> None:
-    """Without a terminal there is a line for each event, in their order; who freezes is whoever came last."""
+def test_a_freeze_is_printed_when_it_begins_and_when_it_ends(done: subprocess.CompletedProcess[str]) -> None:
+    """Without a terminal there is a line for each event, in their order."""
     overload, _, _ = done.stderr.partition("The same load")
-    frozen = set(re.findall(r"stream (\d) froze: silent for 0\.\d\d s so far", overload))
+    frozen = set(re.findall(r"user (\d+): FROZEN, no output for 1\.\d\d s so far", overload))
     assert len(frozen) >= 3
-    for stream in frozen:
-        events = [line.split("  ")[-1] for line in overload.splitlines() if f"stream {stream} " in line]
-        froze = next(number for number, event in enumerate(events) if " froze: " in event)
-        assert any(" goes on after " in event for event in events[froze + 1 :])
-        assert f"stream {stream} ended: completed after " in events[-1]
+    for user in frozen:
+        events = [line.split("  ")[-1] for line in overload.splitlines() if f"user {user}: " in line]
+        froze = next(number for number, event in enumerate(events) if ": FROZEN, " in event)
+        assert any(": goes on after a gap of " in event for event in events[froze + 1 :])
+        assert f"user {user}: completed after " in events[-1]
 
 
-def test_every_stream_has_its_record(done: subprocess.CompletedProcess[str]) -> None:
-    """Simulated at true pace, the longest gaps are 0.1 to 0.6 s, and 2.6, 5.1, 8.3 and 9.0 s; here a quarter."""
+def test_every_stream_that_froze_has_its_row(done: subprocess.CompletedProcess[str]) -> None:
+    """Simulated at its own pace 11 of 32 freeze, for 2.2 to 5.8 s; here half as long."""
     rows = re.findall(
-        r"^ +(\d) +(\d\.\d\d) s +(\d\.\d\d) s at \d\.\d s +(\d+) +completed +stop +(\d+)/1024  .*■",
+        r"^ +(\d+) +(\d+\.\d\d) s +(\d\.\d\d) s at \d+\.\d s +(\d+) +completed +stop +(\d+)/1024  .*■",
         done.stdout,
         re.MULTILINE,
     )
-    assert [(int(row[0]), int(row[4])) for row in rows] == list(enumerate(ANSWERS, start=1))
-    assert all(float(row[1]) < 2 for row in rows)
-    gaps = sorted(float(row[2]) for row in rows)
-    assert 1.2 < gaps[-1] < 4
-    assert gaps[3] < 1
-    assert sum(int(row[3]) > 0 for row in rows) >= 3
+    assert 5 <= len(rows) <= 20
+    assert all(int(row[4]) in ANSWERS and int(row[3]) >= 1 for row in rows)
+    gaps = [float(row[2]) for row in rows]
+    assert min(gaps) >= 1.0
+    assert 1.5 < max(gaps) < 6
+    assert f"The longest gap of the {32 - len(rows)} other streams: 0." in done.stdout
 
 
 def test_the_advice_follows_from_what_was_seen(done: subprocess.CompletedProcess[str]) -> None:
     """Lengths from the records, the pool from the server's own page, and a line to copy."""
     advice = next(line for line in done.stdout.splitlines() if line.startswith("The advice: "))
-    assert "690 tokens on average and 95 of 100 no more than 753, after prompts of 49." in advice
-    assert "KV cache holds 3,584 tokens: 4 such streams fit, even if all of them are long." in advice
-    assert "\n    vllm serve ... --max-num-active-seqs 4\n" in done.stdout
+    assert "answers have 310 tokens on average, 95 of 100 at most 325, and prompts 49." in advice
+    assert "a KV cache of 3,072 tokens: 8 such streams fit, even if all of them are long." in advice
+    assert "\n    vllm serve ... --max-num-active-seqs 8\n" in done.stdout
 
 
 def test_before_and_after_stand_side_by_side(done: subprocess.CompletedProcess[str]) -> None:
-    """Freezes and evictions are gone, tokens are not, and the price is named."""
+    """Freezes and preemptions are gone, tokens are not, and the cost is named."""
     _, _, table = done.stdout.partition("Before and after")
-    figures = {line[:33].strip(): line[33:].split("  ") for line in table.splitlines()[2:10]}
-    cells = {name: [cell.strip() for cell in values if cell.strip()] for name, values in figures.items()}
-    assert [cell[2:] for cell in cells["frozen streams"]] == ["of 8", "of 8"]
-    assert int(cells["frozen streams"][0][0]) >= 3
-    evictions = [int(cell) for cell in cells["evictions, by the server's count"]]
-    assert evictions[0] >= 4
-    assert evictions[1] == 0
-    first_words = [float(cell.removesuffix(" s")) for cell in cells["first word, worst"]]
-    assert first_words[0] < 2 < first_words[1]
-    rates = [int(cell) for cell in cells["tokens a second, all together"]]
-    assert 0.7 < rates[1] / rates[0] < 1.1
-    assert re.search(r"^What came of it: ", table, re.MULTILINE)
-    assert done.stdout.splitlines()[-1].startswith("Now yours: midstream probe URL tries your own server; ")
+    cells = {line[:36].strip(): re.split(r" {2,}", line[36:].strip()) for line in table.splitlines()[2:10]}
+    frozen = [int(cell.removesuffix(" of 32")) for cell in cells["frozen streams"]]
+    assert frozen[0] >= 5
+    assert frozen[1] == 0
+    preemptions = [int(cell) for cell in cells["preemptions, by the server's count"]]
+    assert preemptions[0] >= 10
+    assert preemptions[1] == 0
+    first = [float(cell.removesuffix(" s")) for cell in cells["time to first token, worst"]]
+    assert first[0] < first[1] < 10
+    rates = [int(cell) for cell in cells["tokens per second, all streams"]]
+    assert 0.8 < rates[1] / rates[0] < 1.2
+    assert re.search(r"^Result: no stream froze\. ", table, re.MULTILINE)
+    assert done.stdout.splitlines()[-1].startswith("Next: midstream probe URL tries your own server; ")
 
 
-def test_its_streams_are_there_for_the_other_commands(
+def commands_of(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
+    """The commands that a demo with a journal prints at its end, by their names."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.startswith("    midstream ")]
+    split = [shlex.split(line)[1:] for line in lines]
+    return {" ".join(words[: 2 if words[0] == "advise" else 1]): words for words in split}
+
+
+def test_each_command_that_it_prints_goes_on_from_its_streams(
+    done: subprocess.CompletedProcess[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They all succeed, and agree with the demo: the same cap, and better after it."""
+    commands = commands_of(done)
+    assert list(commands) == ["report", "advise max-tokens", "advise concurrency", "compare"]
+    shown = {}
+    for name, words in commands.items():
+        assert main(words) == 0, name
+        shown[name] = capsys.readouterr().out
+    assert shown["report"].startswith("64 streams begun from ")
+    assert re.search(r"^Set max_tokens to 32\d: ", shown["advise max-tokens"], re.MULTILINE)
+    assert "\nCaps from the lengths alone: 8 (never" in shown["advise concurrency"]
+    assert re.search(r"^  --max-num-active-seqs [89] ", shown["advise concurrency"], re.MULTILINE)
+    assert "\nBetter: the share of streams that froze fell from " in shown["compare"]
+
+
+def test_another_run_into_the_same_journal_is_not_mixed_with_it(
     done: subprocess.CompletedProcess[str], journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All sixteen, and the lines that it says to copy compare the eight before with the eight after."""
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(
-        f"midstream: {journal} holds 16 streams now; look at them with midstream report --journal "
-    )
-    report, compare = re.findall(r"with midstream ([^,]*)", last)
-    assert main(shlex.split(report)) == 0
-    assert main(shlex.split(compare)) in {
-        0,
-        4,
-    }  # with three that froze of eight it is too little data to tell
-    shown = capsys.readouterr().out
-    assert shown.startswith("16 streams begun from ")
-    assert re.search(r"^streams +8 +8 *$", shown, re.MULTILINE)
-    assert re.search(r"^streams that froze +\d\d % ", shown, re.MULTILINE)
+    """The streams of each run have an attribute of their own, which the printed commands choose by."""
+    with running("--speed", "10", "--journal", str(journal)) as process:
+        _, err = process.communicate(timeout=150)
+    assert process.returncode == 0, err
+    assert f"midstream: 64 streams of this run are in {journal}. " in err
+    second = commands_of(subprocess.CompletedProcess([], 0, "", err))
+    assert "run=demo-1" in commands_of(done)["compare"]
+    assert "run=demo-2" in second["compare"]
+    for words in (commands_of(done)["report"], second["report"]):
+        assert main(words) == 0
+        assert capsys.readouterr().out.startswith("64 streams begun from ")
+    assert len(read(journal).records) == 128
 
 
 def test_a_journal_that_cannot_be_is_refused_before_anything_starts(
@@ -209,7 +231,7 @@ def test_a_journal_that_cannot_be_is_refused_before_anything_starts(
             signal.SIGINT,
             130,
             (
-                "midstream: interrupted; the emulated server and its 8 clients are stopped, and nothing of them is "
+                "midstream: interrupted; the emulated server and its 16 clients are stopped, and nothing of them is "
                 "left behind"
             ),
         ),
@@ -219,8 +241,8 @@ def test_a_journal_that_cannot_be_is_refused_before_anything_starts(
 def test_nothing_outlives_it(end: signal.Signals, status: int, word: str) -> None:
     """Ctrl-C in the middle ends it with 130 and a word; even if it is killed, server and users go."""
     with running(start_new_session=True) as process:
-        told(process, r"is a freeze")
-        until(lambda: len(descendants(process.pid)) >= 10, timeout_s=30)
+        told(process, r"is a freeze here")
+        until(lambda: len(descendants(process.pid)) >= 18, timeout_s=30)
         started = descendants(process.pid)
         if end == signal.SIGINT:
             os.killpg(process.pid, end)  # as a terminal does: the users get it, too
@@ -235,7 +257,7 @@ def test_a_terminal_shows_every_stream_live_and_is_given_back() -> None:
     """Frozen streams are marked with a word; after Ctrl-C the cursor is back and the table gone."""
     terminal, side = pty.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40", "NO_COLOR": "1"}
-    with running("--speed", "4", stdout=side, stderr=side, env=env) as process:
+    with running("--speed", "2", stdout=side, stderr=side, env=env) as process:
         os.close(side)
         shown = b""
         while not (frozen := [frame for frame in frames(shown) if re.search(r"\d  FROZEN ", frame)]):
@@ -244,9 +266,9 @@ def test_a_terminal_shows_every_stream_live_and_is_given_back() -> None:
         shown += read_all(terminal)
         assert process.wait(timeout=60) == 130
     os.close(terminal)
-    assert b"midstream: interrupted; the emulated server and its 8 clients are stopped" in shown
-    for stream in range(1, 9):
-        state = r"(FROZEN|silent|streaming|ended) +\d+ +(\d\.\d s ago)? +\d\.\d\d s +\d+ "
+    assert b"midstream: interrupted; the emulated server and its 16 clients are stopped" in shown
+    for stream in range(1, 17):
+        state = r"(FROZEN|silent|streaming|waiting|ended) +\d+ +(\d\.\d s ago)? +\d\.\d\d s +\d+ "
         assert re.search(rf"^ +{stream}  {state}", frozen[0], re.MULTILINE)
     assert re.search(r"  FROZEN +\d+ +\d\.\d s ago +\d\.\d\d s +[1-9] .*■·", frozen[0])
     assert re.findall(rb"\x1b\[\?25[hl]", shown) == [b"\x1b[?25l", b"\x1b[?25h"]
@@ -292,6 +314,6 @@ def test_help_shows_lines_to_copy(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_timeline_tells_a_freeze_by_its_shape(encoding: str, line: str) -> None:
     """One cell a second here; where the terminal knows no such signs, plain ones stand in."""
     page = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    Console(file=page, width=12).print(AnswerTimeline((2.0, 10.0), [(6.0, 8.0)], 12.0, ended=False))
+    Console(file=page, width=12).print(AnswerTimeline([(2.0, 10.0)], [(6.0, 8.0)], 12.0, ended=False))
     page.seek(0)
     assert page.read().rstrip("\n") == line

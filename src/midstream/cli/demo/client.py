@@ -1,4 +1,4 @@
-"""One user of the demo, in a process of its own: a plain OpenAI client in `monitor()`, and a line to the demo."""
+"""One user of the demo, in a process of its own: an OpenAI client in `monitor()`, and a pipe to the demo."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from openai import DefaultHttpxClient, OpenAI
 from midstream import Freeze, OpenStream, StreamRecord, monitor, streams
 
 EVERY_S = 0.1
-"""How often a user tells how the stream stands."""
+"""How often a user sends the state of its stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A server to ask, and the answer to ask it for."""
+class UserTask:
+    """A server to call, and the answer to request. `run` marks the streams of one demo in a journal."""
 
     base_url: str
     model: str
@@ -32,6 +32,7 @@ class Job:
     limit: int
     freeze_after_s: float
     journal: Path | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,79 +61,91 @@ class ClientFailed:
     error: str
 
 
-Told: TypeAlias = Ready | Froze | Thawed | ClientFailed | OpenStream | StreamRecord
-"""What a user tells: the values of midstream's own hooks and lists, as they are."""
+UserEvent: TypeAlias = Ready | Froze | Thawed | ClientFailed | OpenStream | StreamRecord
+"""What a user sends: the values of midstream's own hooks and lists, as they are."""
 
 
 class Line:
-    """The sending side; whoever has nobody to tell any more has no reason to live."""
+    """The sending side of a user; the process exits when the demo has closed its side."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
-    def tell(self, told: Told) -> None:
+    def send(self, event: UserEvent) -> None:
         """Send a value, from any thread."""
         try:
-            with self._turn:
-                self._connection.send(told)
+            with self._lock:
+                self._connection.send(event)
         except OSError:
             os._exit(0)
 
 
 def user(connection: Connection) -> None:
-    """Do one job after the other: make the client, say so, ask at the given Unix time, read the answer."""
+    """Do one task after the other: make the client, report that, call at the given Unix time, read the answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the demo, which then ends its users in order
-    # What midstream logs of a freeze, the demo is told.
+    # The demo shows the freezes that midstream logs.
     logging.getLogger("midstream").addHandler(logging.NullHandler())
     line = Line(connection)
+    clients: dict[str, OpenAI] = {}
     try:
         while True:
-            _play(connection.recv(), connection, line)
+            task: UserTask = connection.recv()
+            if task.base_url not in clients:
+                clients[task.base_url] = _client(task, line)
+            line.send(Ready())
+            time.sleep(max(0.0, connection.recv() - time.time()))
+            _stream(clients[task.base_url], task, line)
     except (EOFError, OSError):
         return
-    except Exception as error:  # noqa: BLE001 - whatever it is, the demo is told, and ends
-        line.tell(ClientFailed(f"{type(error).__name__}: {error}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the demo reports it, and ends
+        line.send(ClientFailed(f"{type(error).__name__}: {error}"))
 
 
-def _play(job: Job, connection: Connection, line: Line) -> None:
-    # Neither a proxy nor a key of this machine has a part in this.
-    with DefaultHttpxClient(trust_env=False) as http:
-        client = monitor(
-            OpenAI(base_url=job.base_url, api_key="none", http_client=http, max_retries=0),
-            freeze_after_s=job.freeze_after_s,
-            on_freeze=lambda freeze: line.tell(Froze(freeze)),
-            on_thaw=lambda freeze: line.tell(Thawed(freeze)),
-            on_end=line.tell,
-            journal=job.journal,
-        )
-        client.models.list()  # what only a first call takes is over before the clock starts
-        line.tell(Ready())
-        time.sleep(max(0.0, connection.recv() - time.time()))
-        _ask(client, job, line)
+def _client(task: UserTask, line: Line) -> OpenAI:
+    """Return a monitored and connected client, so that nothing of that is left to do when the clock starts."""
+    client = monitor(
+        # Neither a proxy nor a key of this machine has a part in this.
+        OpenAI(
+            base_url=task.base_url,
+            api_key="none",
+            http_client=DefaultHttpxClient(trust_env=False),
+            max_retries=0,
+        ),
+        freeze_after_s=task.freeze_after_s,
+        on_freeze=lambda freeze: line.send(Froze(freeze)),
+        on_thaw=lambda freeze: line.send(Thawed(freeze)),
+        on_end=line.send,
+        journal=task.journal,
+        attributes={"run": task.run} if task.run else None,
+    )
+    client.models.list()
+    return client
 
 
-def _ask(client: OpenAI, job: Job, line: Line) -> None:
+def _stream(client: OpenAI, task: UserTask, line: Line) -> None:
     over = threading.Event()
-    teller = threading.Thread(target=partial(_tell_state, line, over), name="demo-state", daemon=True)
-    teller.start()
+    sender = threading.Thread(target=partial(_send_state, line, over), name="demo-state", daemon=True)
+    sender.start()
     try:
         stream = client.chat.completions.create(
-            model=job.model,
+            model=task.model,
             messages=[{"role": "user", "content": "Tell me a long story."}],
-            max_tokens=job.limit,
+            max_tokens=task.limit,
             stream=True,
             stream_options={"include_usage": True},
-            extra_body={"emulate": {"prompt_tokens": job.prompt_tokens, "answer_tokens": job.answer_tokens}},
+            extra_body={
+                "emulate": {"prompt_tokens": task.prompt_tokens, "answer_tokens": task.answer_tokens}
+            },
         )
         for _ in stream:
             pass
     finally:
         over.set()
-        teller.join()
+        sender.join()
 
 
-def _tell_state(line: Line, over: threading.Event) -> None:
+def _send_state(line: Line, over: threading.Event) -> None:
     while not over.wait(EVERY_S):
         for stream in streams():
-            line.tell(stream)
+            line.send(stream)

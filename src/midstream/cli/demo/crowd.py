@@ -1,4 +1,4 @@
-"""The users' processes: started once, asked to play each act, gone when the demo is."""
+"""The users' processes: started once, used in each act, and ended with the demo."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import TypeAlias, cast
 
 from midstream import OpenStream, Outcome, StreamRecord
 from midstream.cli.common.errors import CliError
-from midstream.cli.demo.client import ClientFailed, Froze, Job, Ready, Thawed, Told, user
-from midstream.cli.demo.story import ANSWERS, LIMIT, MODEL, PROMPT_TOKENS, Act
+from midstream.cli.demo.client import ClientFailed, Froze, Ready, Thawed, UserEvent, UserTask, user
+from midstream.cli.demo.story import ANSWERS, LIMIT, MODEL, PROMPT_TOKENS, USERS, Act
 from midstream.cli.demo.user import StreamRow, User
 
 PATIENCE_S = 5.0
 LEAD_S = 0.2
 """From the moment that all clients are connected to the first call."""
 
-Say: TypeAlias = Callable[[str], object]
+Report: TypeAlias = Callable[[str], object]
 """Gets a line for each thing that happens, when it happens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The processes, and the demo's ends of their lines."""
+    """The processes, and the demo's ends of their pipes."""
 
     processes: list[BaseProcess]
     lines: list[Connection]
@@ -46,7 +46,7 @@ def crowd() -> Iterator[Members]:
     members = Members([], [])
     try:
         with _undisturbed():
-            for number in range(1, len(ANSWERS) + 1):
+            for number in range(1, USERS + 1):
                 mine, theirs = context.Pipe()
                 process = context.Process(
                     target=user, args=(theirs,), name=f"demo-user-{number}", daemon=True
@@ -59,7 +59,7 @@ def crowd() -> Iterator[Members]:
         for line in members.lines:
             line.close()
         for started in members.processes:
-            started.join(PATIENCE_S)  # what a journal still waits for is written at the end of its process
+            started.join(PATIENCE_S)  # the rest of the journal is written at the end of its process
     finally:
         for line in members.lines:
             line.close()
@@ -82,81 +82,100 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-class Load:
+class ActLoad:
     """One act's load, followed with what midstream gives to everyone: its hooks, its list of open streams."""
 
-    def __init__(self, act: Act, say: Say, journal: Path | None = None) -> None:
+    def __init__(self, act: Act, report: Report, journal: Path | None = None, run: str = "") -> None:
         self.act = act
         self._journal = journal
+        self._run_name = run
         self.lasts_s = act.lasts_s
-        self.users = [User(number, act.freeze_after_s) for number in range(1, len(ANSWERS) + 1)]
-        self._say = say
+        self.users = [User(number, act.freeze_after_s) for number in range(1, USERS + 1)]
+        self._report = report
         self._began_at: float | None = None
+        self._base_url = ""
 
     @property
     def elapsed_s(self) -> float:
-        """How long the users have been at it."""
+        """The time since the first call."""
         return 0.0 if self._began_at is None else max(0.0, time.time() - self._began_at)
 
     @property
     def records(self) -> list[StreamRecord]:
         """The records so far."""
-        return [user.record for user in self.users if user.record is not None]
+        return [record for user in self.users for record in user.records]
 
     def rows(self) -> list[StreamRow]:
-        """Return how every stream stands now."""
+        """Return the state of every user now."""
         return [each.row() for each in self.users]
 
     def run(self, members: Members, base_url: str) -> None:
-        """Let every user ask, and read what they tell until all have their record. Raises CliError if one fails."""
-        for line, tokens in zip(members.lines, ANSWERS, strict=True):
-            line.send(
-                Job(base_url, MODEL, PROMPT_TOKENS, tokens, LIMIT, self.act.freeze_after_s, self._journal)
-            )
+        """Let every user stream its answers, and follow them to their records. Raises CliError if one fails."""
+        self._base_url = base_url
+        for each, line in zip(self.users, members.lines, strict=True):
+            line.send(self._task(each))
         ready = 0
-        for _, told in self._listen(members):
-            ready += isinstance(told, Ready)
+        for _, event in self._events(members):
+            ready += isinstance(event, Ready)
             if ready == len(self.users):
                 break
         self._began_at = time.time() + LEAD_S
         for number, line in enumerate(members.lines):
             self.users[number].began_at = self._began_at
             line.send(self._began_at + number * self.act.stagger_s)
-        for each, told in self._listen(members):
-            self._take(each, told)
-            if len(self.records) == len(self.users):
+        lines = dict(zip(self.users, members.lines, strict=True))
+        for each, event in self._events(members):
+            self._take(each, event)
+            if isinstance(event, Ready):
+                lines[each].send(0.0)  # at once
+            elif isinstance(event, StreamRecord) and len(each.records) * USERS + each.number <= len(ANSWERS):
+                lines[each].send(self._task(each))
+            if len(self.records) == len(ANSWERS):
                 break
         if not all(record.outcome == Outcome.COMPLETED for record in self.records):
             raise CliError("the demo's own server failed in the middle; run it again")
 
-    def _listen(self, members: Members) -> Iterator[tuple[User, Told]]:
+    def _task(self, each: User) -> UserTask:
+        """Return the next answer that a user requests."""
+        return UserTask(
+            self._base_url,
+            MODEL,
+            PROMPT_TOKENS,
+            ANSWERS[len(each.records) * USERS + each.number - 1],
+            LIMIT,
+            self.act.freeze_after_s,
+            self._journal,
+            self._run_name,
+        )
+
+    def _events(self, members: Members) -> Iterator[tuple[User, UserEvent]]:
         whose = dict(zip(members.lines, self.users, strict=True))
         while True:
             for line in cast("list[Connection]", wait(members.lines)):
-                told: Told | None = None
+                event: UserEvent | None = None
                 with suppress(EOFError, OSError):
-                    told = line.recv()
-                if told is None or isinstance(told, ClientFailed):
-                    why = f" ({told.error})" if told is not None else ""
+                    event = line.recv()
+                if event is None or isinstance(event, ClientFailed):
+                    why = f" ({event.error})" if event is not None else ""
                     raise CliError(f"one of the demo's users failed in the middle{why}; run it again")
-                yield whose[line], told
+                yield whose[line], event
 
-    def _take(self, each: User, told: Told) -> None:
-        if isinstance(told, OpenStream):
-            each.stands(told)
-        elif isinstance(told, Froze):
-            if told.freeze.hidden:  # told afterwards, and counted apart
-                self._tell(
-                    f"stream {each.number} was silent for {told.freeze.gap_s:.2f} s while its client was busy"
+    def _take(self, each: User, event: UserEvent) -> None:
+        if isinstance(event, OpenStream):
+            each.update(event)
+        elif isinstance(event, Froze):
+            if event.freeze.hidden:  # reported afterwards, and counted apart
+                self._print(
+                    f"user {each.number}: a gap of {event.freeze.gap_s:.2f} s while the client was busy"
                 )
             else:
-                self._tell(f"stream {each.number} froze: silent for {told.freeze.gap_s:.2f} s so far")
-        elif isinstance(told, Thawed):
-            each.thawed(told.freeze)
-            self._tell(f"stream {each.number} goes on after {told.freeze.gap_s:.2f} s of silence")
-        elif isinstance(told, StreamRecord):
-            each.record = told
-            self._tell(f"stream {each.number} ended: {told.outcome} after {told.duration_s:.2f} s")
+                self._print(f"user {each.number}: FROZEN, no output for {event.freeze.gap_s:.2f} s so far")
+        elif isinstance(event, Thawed):
+            each.thawed(event.freeze)
+            self._print(f"user {each.number}: goes on after a gap of {event.freeze.gap_s:.2f} s")
+        elif isinstance(event, StreamRecord):
+            each.ended(event)
+            self._print(f"user {each.number}: {event.outcome} after {event.duration_s:.2f} s")
 
-    def _tell(self, what: str) -> None:
-        self._say(f"{self.elapsed_s:6.2f} s  {what}")
+    def _print(self, what: str) -> None:
+        self._report(f"{self.elapsed_s:6.2f} s  {what}")

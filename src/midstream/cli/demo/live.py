@@ -1,4 +1,4 @@
-"""What `midstream demo` shows on a terminal while it runs: a row for each stream, and its answer in time."""
+"""What `midstream demo` shows on a terminal while it runs: a row for each user, and its answers in time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from midstream.cli.demo.crowd import Load
+from midstream.cli.demo.crowd import ActLoad
+from midstream.cli.demo.story import ANSWERS
 from midstream.cli.demo.user import Span, State, StreamRow
 
 PER_S = 10
@@ -35,10 +36,12 @@ ABSENT = "-"
 
 
 class AnswerTimeline:
-    """An answer on a line that is `lasts_s` long: its output solid, its freezes dotted, the rest empty."""
+    """Answers on a line that is `lasts_s` long: output solid, freezes dotted, the rest empty."""
 
-    def __init__(self, answer: Span | None, frozen: Sequence[Span], lasts_s: float, *, ended: bool) -> None:
-        self._answer = answer
+    def __init__(
+        self, answers: Sequence[Span], frozen: Sequence[Span], lasts_s: float, *, ended: bool
+    ) -> None:
+        self._answers = answers
         self._frozen = frozen
         self._lasts_s = lasts_s
         self._flowing = Style.parse("dim green" if ended else "green")
@@ -51,7 +54,7 @@ class AnswerTimeline:
         width = options.max_width
         for cell in range(width):
             middle = (cell + 0.5) * self._lasts_s / width
-            if self._answer is None or not _within(middle, self._answer):
+            if not any(_within(middle, span) for span in self._answers):
                 yield Segment(" ")
             elif any(_within(middle, span) for span in self._frozen):
                 yield Segment(stands, Style(color="red", bold=True))
@@ -59,7 +62,7 @@ class AnswerTimeline:
                 yield Segment(flows, self._flowing)
 
 
-def live(load: Load, news: Sequence[str]) -> Live:
+def live(load: ActLoad, news: Sequence[str]) -> Live:
     """Return the display; it draws on standard error while its `with` block lasts, and is gone afterwards."""
     return Live(
         console=Console(stderr=True, highlight=False),
@@ -75,7 +78,7 @@ def latest() -> deque[str]:
     return deque(maxlen=NEWS)
 
 
-def frame(load: Load, news: Sequence[str]) -> Group:
+def frame(load: ActLoad, news: Sequence[str]) -> Group:
     """Return the whole picture as it is now."""
     rows = load.rows()
     table = timeline_table(load.lasts_s, "state", "chunks", "last content", "first content", "freezes")
@@ -83,34 +86,31 @@ def frame(load: Load, news: Sequence[str]) -> Group:
     table.columns[1].min_width = len("streaming")
     for row in rows:
         table.add_row(
-            *_cells(row), AnswerTimeline(row.answer, row.frozen, load.lasts_s, ended=row.state == "ended")
+            *_cells(row), AnswerTimeline(row.answers, row.frozen, load.lasts_s, ended=row.state == "ended")
         )
-    told = [*news, *[""] * NEWS][:NEWS]
-    return Group(_headline(rows, load.elapsed_s), "", table, "", *(Text(line, style="dim") for line in told))
+    latest_news = [*news, *[""] * NEWS][:NEWS]
+    return Group(_headline(rows, load), "", table, "", *(Text(line, style="dim") for line in latest_news))
 
 
 def timeline_table(lasts_s: float, *columns: str) -> Table:
-    """Return a table with a row for each stream: its number, these columns, and its timeline in the rest."""
+    """Return a table with a row for each user: its number, these columns, and a timeline in the rest."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    table.add_column("stream", justify="right", no_wrap=True)
+    table.add_column("user", justify="right", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column(f"0 to {lasts_s:.0f} s", ratio=1, no_wrap=True)
     return table
 
 
-def _headline(rows: Sequence[StreamRow], elapsed_s: float) -> Text:
+def _headline(rows: Sequence[StreamRow], load: ActLoad) -> Text:
     frozen = [row.silent_s or 0.0 for row in rows if row.state == "FROZEN"]
-    line = Text(f"{elapsed_s:4.1f} s  ", style="bold")
+    line = Text(f"{load.elapsed_s:4.1f} s  ", style="bold")
     if frozen:
         noun = "stream is" if len(frozen) == 1 else "streams are"
-        line.append(
-            f"{len(frozen)} {noun} FROZEN now, silent for up to {max(frozen):.1f} s", style="bold red"
-        )
+        line.append(f"{len(frozen)} {noun} FROZEN now, for up to {max(frozen):.1f} s", style="bold red")
     else:
         line.append("no stream is frozen now", style="green")
-    ended = sum(row.state == "ended" for row in rows)
-    line.append(f"   {ended} of {len(rows)} have ended", style="dim")
+    line.append(f"   {len(load.records)} of {len(ANSWERS)} have ended", style="dim")
     return line
 
 
@@ -129,7 +129,7 @@ def _cells(row: StreamRow) -> tuple[Text, ...]:
 
 
 def seconds(value: float | None, digits: int = 2) -> str:
-    """Return a duration as it is shown, or that there is none."""
+    """Return a duration as it is shown, or a dash."""
     return ABSENT if value is None else f"{value:.{digits}f} s"
 
 

@@ -1,4 +1,4 @@
-"""What `midstream demo` prints: the records of an act, the advice that follows, and both acts side by side."""
+"""What `midstream demo` prints: the streams that froze, the advice that follows, and both acts side by side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from midstream import StreamRecord
 from midstream._support.statistics import nearest_rank
 from midstream.advice.capacity import Caps, caps
-from midstream.cli.demo.crowd import Load
+from midstream.cli.demo.crowd import ActLoad
 from midstream.cli.demo.live import ABSENT, AnswerTimeline, seconds, timeline_table
 from midstream.cli.demo.story import SERVE
 from midstream.cli.demo.user import User
@@ -27,7 +27,7 @@ WIDE = 96
 class ActResult:
     """An act as it was seen: by the clients, and by the server's own page of metrics when it was over."""
 
-    load: Load
+    load: ActLoad
     evictions: MetricReading
     pool_tokens: int
 
@@ -67,22 +67,25 @@ class ActResult:
 
 
 def show_records(console: Console, seen: ActResult) -> None:
-    """Print one row for each stream."""
-    _heading(console, "The records", "one for each stream, exactly once, as on_end gets it")
+    """Print one row for each stream that froze, and one sentence about the others."""
+    _heading(console, "The streams that froze", "each row is a StreamRecord, as on_end gets it")
     columns = ("first content", "longest gap", "freezes", "outcome", "finish", "tokens")
     table = timeline_table(seen.load.lasts_s, *columns)
     if console.width < WIDE:
         table.columns.pop()
     for user in seen.load.users:
-        if user.record is not None:
-            row = user.row()
-            line = AnswerTimeline(row.answer, row.frozen, seen.load.lasts_s, ended=False)
-            table.add_row(*_cells(user, user.record), *([line] if console.width >= WIDE else []))
+        for record in user.records:
+            if record.freezes:
+                line = AnswerTimeline(*user.spans(record), seen.load.lasts_s, ended=False)
+                table.add_row(*_cells(user, record), *([line] if console.width >= WIDE else []))
     console.print(table)
+    others = [record for record in seen.load.records if not record.freezes]
+    gaps = [record.max_gap_s or 0.0 for record in others]
+    _print(console, f"The longest gap of the {len(others)} other streams: {seconds(max(gaps, default=0.0))}.")
 
 
 def show_advice(console: Console, seen: ActResult) -> None:
-    """Print what the records of the first act say: what happened, and which limit to set."""
+    """Print what follows from the records of the first act: what happened, and which limit to set."""
     answers = sorted(record.output_tokens or 0 for record in seen.load.records)
     mean = sum(answers) / len(answers)
     prompt = sum(record.input_tokens or 0 for record in seen.load.records) / len(answers)
@@ -93,10 +96,9 @@ def show_advice(console: Console, seen: ActResult) -> None:
         "",
         Text.assemble(
             ("The advice: ", "bold"),
-            f"answers had {mean:.0f} tokens on average and 95 of 100 no more than {nearest_rank(answers, 0.95):.0f}, "
-            f"after prompts of {prompt:.0f}. The server's own page says that its KV cache holds "
-            f"{seen.pool_tokens:,} tokens: {_fit(limits)}. So let no more run at once, and the others wait for their "
-            "first word instead:",
+            f"answers have {mean:.0f} tokens on average, 95 of 100 at most {nearest_rank(answers, 0.95):.0f}, and "
+            f"prompts {prompt:.0f}. The server's /metrics reports a KV cache of {seen.pool_tokens:,} tokens: "
+            f"{_fit(limits)}. Limit what runs at once to that; further requests then wait for their first token:",
         ),
         "",
         Text(f"    vllm serve ... --max-num-active-seqs {limits.never}", style="bold cyan"),
@@ -108,14 +110,14 @@ def show_advice(console: Console, seen: ActResult) -> None:
 def _fit(limits: Caps) -> str:
     if limits.never == limits.average:
         return f"{limits.never} such streams fit, even if all of them are long"
-    return (
-        f"{limits.never} such streams fit even if all of them are long, {limits.average} if they are as usual"
-    )
+    return f"{limits.never} such streams fit even if all of them are long, {limits.average} of average length"
 
 
 def show_both(console: Console, before: ActResult, after: ActResult) -> None:
-    """Print both acts side by side, and what came of it."""
-    _heading(console, "Before and after", f"the same {len(before.load.users)} users, with the cap in force")
+    """Print both acts side by side, and the result."""
+    _heading(
+        console, "Before and after", f"the same {len(before.load.users)} users, without and with the cap"
+    )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     table.add_column("before", justify="right")
@@ -138,12 +140,12 @@ def _figures(before: ActResult, after: ActResult) -> Iterator[tuple[str, tuple[s
         "frozen time, all streams",
         pair([seconds(sum(r.frozen_s for r in seen.load.records), 1) for seen in both]),
     )
-    yield "longest silence", pair([seconds(_longest(seen), 1) for seen in both])
-    yield "evictions, by the server's count", pair([_number(seen.evictions) for seen in both])
-    yield "first word, median", pair([seconds(median(seen.first_content_s), 1) for seen in both])
-    yield "first word, worst", pair([seconds(seen.first_content_s[-1], 1) for seen in both])
-    yield "all answers done after", pair([seconds(seen.lasted_s, 1) for seen in both])
-    yield "tokens a second, all together", pair([f"{seen.tokens / seen.lasted_s:.0f}" for seen in both])
+    yield "longest gap", pair([seconds(_longest(seen), 1) for seen in both])
+    yield "preemptions, by the server's count", pair([_number(seen.evictions) for seen in both])
+    yield "time to first token, median", pair([seconds(median(seen.first_content_s), 1) for seen in both])
+    yield "time to first token, worst", pair([seconds(seen.first_content_s[-1], 1) for seen in both])
+    yield "all answers complete after", pair([seconds(seen.lasted_s, 1) for seen in both])
+    yield "tokens per second, all streams", pair([f"{seen.tokens / seen.lasted_s:.0f}" for seen in both])
 
 
 def _number(reading: MetricReading) -> str:
@@ -158,12 +160,12 @@ def _happened(seen: ActResult) -> str:
     gaps = sorted(record.max_gap_s or 0.0 for record in seen.frozen)
     count = len(seen.load.records)
     if not gaps:
-        return f"no answer was silent for {seen.load.act.freeze_after_s:g} s, the longest for {_longest(seen):.2f} s."
+        return f"no answer had a gap of {seen.load.act.freeze_after_s:g} s; the longest gap was {_longest(seen):.2f} s."
     spread = f"{gaps[0]:.1f} s" if len(gaps) == 1 else f"{gaps[0]:.1f} to {gaps[-1]:.1f} s"
     return (
         f"{len(gaps)} of {count} answers stopped in mid-sentence, for {spread}: the server had admitted more than its "
-        "KV cache holds, and evicted some to finish others; all of them got HTTP 200, a finish reason and every "
-        "token, so no error rate shows it."
+        "KV cache holds, and preempted some to finish others. Each got HTTP 200, a finish reason and every token, so "
+        "no error rate shows it."
     )
 
 
@@ -172,22 +174,22 @@ def _closing(before: ActResult, after: ActResult) -> Iterator[Text]:
     waited = after.first_content_s[-1] - before.first_content_s[-1]
     if before.frozen and not after.frozen:
         what = (
-            f"nobody froze. The price: throughput changed by {rate:+.0%}, and who came late waited up to "
-            f"{waited:.1f} s longer for the first word. That wait is seen by every tool; a sentence that stops is not."
+            f"no stream froze. The cost: throughput changed by {rate:+.0%}, and the last request waited up to "
+            f"{waited:.1f} s longer for its first token. Every tool shows that wait; none shows a stream that stops."
         )
     else:
         what = (
             f"{len(before.frozen)} streams froze before, {len(after.frozen)} after; throughput: {rate:+.0%}."
         )
-    yield Text.assemble(("What came of it: ", "bold"), what)
+    yield Text.assemble(("Result: ", "bold"), what)
     yield Text.assemble(
-        ("Now yours: ", "bold"),
+        ("Next: ", "bold"),
         ("midstream probe URL", "bold cyan"),
         " tries your own server; ",
         ("client = monitor(OpenAI())", "bold cyan"),
-        " watches it from your code; ",
+        " monitors it from your code; ",
         (SERVE, "bold cyan"),
-        " is the server of this demo, for you to play with.",
+        " runs the server of this demo.",
     )
 
 
