@@ -208,7 +208,7 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
     """`midstream COMMAND --help` succeeds, and knows every option that the page shows."""
     for command, *arguments in shown_commands(page):
         if command.startswith("-"):
-            assert command in {"--help", "--version"}
+            assert command in {"--help", "--install-completion", "--show-completion", "--version"}
             continue
         assert command in COMMANDS
         shown = {word.partition("=")[0] for word in arguments if re.match(r"--?[a-z]", word)}
