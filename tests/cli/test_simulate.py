@@ -1,5 +1,6 @@
 """`midstream simulate`, as its users run it."""
 
+import io
 import json
 import re
 import subprocess
@@ -7,8 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from midstream.cli import main
+from midstream.cli.common.simulation_show import show_sweep
+from midstream.lab.experiment import CallPattern, Experiment, Sweep
+from midstream.lab.hardware import PROFILES
 from support.paths import RECORDINGS
 
 LOADS = RECORDINGS / "load"
@@ -242,3 +247,34 @@ def test_only_recorded_calls_can_be_shifted(capsys: pytest.CaptureFixture[str]) 
 def test_an_engine_goes_by_the_names_that_people_give_it(capsys: pytest.CaptureFixture[str]) -> None:
     """TensorRT-LLM's is long."""
     assert printed(capsys, "--engine", "tensorrt-llm", "--requests", "5").startswith("trtllm on l4")
+
+
+@pytest.mark.parametrize(("encoding", "character"), [("utf-8", "█"), ("ascii", "#")])
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_sweep_fits_a_narrow_terminal(encoding: str, character: str, width: int) -> None:
+    """No figure is cut: the table is printed in parts; bars are in ASCII where the terminal has nothing else."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=file, width=width, highlight=False, markup=False)
+    calls = CallPattern(lambda _seed, count: [(200, 800)] * count, requests=12, users=6)
+    experiment = Experiment(
+        "vllm", {"num_gpu_blocks": 200}, PROFILES["l4"], calls, Sweep("max_num_seqs", (2.0, 6.0)), range(2)
+    )
+    show_sweep(console, "max_num_seqs", experiment.run())
+    file.seek(0)
+    printed = file.read()
+    assert all(len(line) <= width for line in printed.splitlines())
+    for heading in (
+        "tokens/s",
+        "preempted %",
+        "redone %",
+        "freeze s",
+        "p95",
+        "max",
+        "TTFT s",
+        "KV %",
+        "cut %",
+    ):
+        assert heading in printed
+    assert "…" not in printed
+    assert character * 4 in printed
+    assert printed.isascii() == (encoding == "ascii")

@@ -11,7 +11,7 @@ import pytest
 
 from midstream.cli import main
 from midstream.cli.watch.run import Run
-from midstream.cli.watch.show import line, row
+from midstream.cli.watch.show import line, row, together
 from midstream.journal import Journal
 from midstream.sources.scrape import Scraper
 from midstream.sources.server import view_of
@@ -205,7 +205,7 @@ def test_a_freeze_in_the_journal_is_set_beside_the_preemption_of_its_time(tmp_pa
     assert re.fullmatch(
         r"\d\d:\d\d:\d\d  m: a freeze of 0.0 s that began .* (after|of) 2 preemptions", said[0]
     ), said
-    assert concluded[0].startswith("1 of 1 freeze began or ended with evictions")
+    assert concluded[0].startswith("1 of 1 freeze began or ended with preemptions")
 
 
 def test_a_journal_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
@@ -244,3 +244,44 @@ def test_a_tail_gives_each_freeze_once_and_only_those_that_are_meant(tmp_path: P
     assert [(each.start, each.end) for each in tail.poll()] == [(1091.0, 1111.0)]
     now = 1130.0
     assert tail.poll(last=True) == []
+
+
+def test_freezes_of_one_moment_are_one_line_with_their_number(tmp_path: Path) -> None:
+    """Six streams that froze together, and an earlier one: in the order of time, whatever the journal's is."""
+    path = tmp_path / "j.db"
+    began = float(int(time.time())) + 0.2
+    with serving(Served(vllm(preemptions=0))) as served, Scraper(served.url) as scraper:
+        run = Run(scraper, Tail(path))
+        steps: list[list[str]] = []
+        run.say_freezes = lambda found: steps.append(together(found))
+        run.first()
+        journal = Journal(path)
+        for number in range(6):
+            journal.write(frozen(began + 8.0 + number / 1000, 0.01))
+        journal.write(frozen(began + 2.0, 0.02))
+        journal.flush()
+        shown = list(run.finish())
+    journal.close()
+
+    (lines,) = steps
+    assert len(lines) == 2
+    assert "a freeze of 0.0 s" in lines[0]
+    assert not lines[0].endswith(" streams)")
+    assert lines[1].endswith(" (6 streams)")
+    assert lines[0][:8] != lines[1][:8]
+    assert " of 7 freezes " in shown[0]
+
+
+def test_times_are_in_one_zone_which_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local one."""
+    monkeypatch.setenv("TZ", "UTC-5:30")
+    time.tzset()
+    try:
+        with serving(Served(TGI)) as served:
+            assert watch("--server", served.url, "--once") == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert "\nTimes are local time, UTC+05:30.\n" in capsys.readouterr().out

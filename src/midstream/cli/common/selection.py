@@ -84,6 +84,6 @@ def halves_of(
         side = "before" if not halves[0] else "from"
         raise CliError(
             f"no stream began {side} {written(at)}, where --split-at divides: they began from "
-            f"{written(records[0].started_at)} to {written(records[-1].started_at)}"
+            f"{written(records[0].started_at)} to {written(records[-1].started_at)} ({zone_name(at)})"
         )
     return halves

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from midstream.lab.experiment import RunGroup
 from midstream.lab.observed import ObservedLoad
 from midstream.lab.results import RunResult, figures
+from midstream.report.terminal import bar, fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def show_sweep(console: Console, name: str, rows: Sequence[RunGroup]) -> None:
             low, high = (_FIGURES[figure].text(edge) for edge in (min(values or [0]), max(values or [0])))
             cells.append(f"{text} ({low}-{high})" if spread else text)
         table.add_row(row.label, *cells)
-    console.print(table)
+    for part in _parts(console, table):
+        console.print(part)
     if several:
         console.print(f"\nMedian of {len(rows[0].runs)} seeds (least-most).", style="dim")
     console.print()
@@ -109,18 +111,44 @@ def show_sweep(console: Console, name: str, rows: Sequence[RunGroup]) -> None:
 
 
 def _bars(console: Console, rows: Sequence[RunGroup]) -> None:
+    """Print two columns of bars, as wide as the terminal allows."""
+    width = max(4, min(_BAR, (console.width - max(len(row.label) for row in rows) - 24) // 2))
     table = Table(box=None, pad_edge=False)
-    table.add_column("", justify="right")
-    table.add_column("throughput, tokens/s", min_width=_BAR + 8)
-    table.add_column("freeze of the preempted, p95, s", min_width=_BAR + 8)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("throughput, tokens/s", min_width=width + 8)
+    table.add_column("freeze of the preempted, p95, s", min_width=width + 8)
     drawn = {}
     for name in ("throughput_tokens_per_s", "freeze_p95_s"):
         values = [median(row.values(name) or [0.0]) for row in rows]
         most = max(values) or 1.0
-        drawn[name] = [f"{'█' * round(value / most * _BAR)} {value:,.0f}" for value in values]
+        drawn[name] = [f"{bar(console, value / most, width)} {value:,.0f}" for value in values]
     for row, *bars in zip(rows, *drawn.values(), strict=True):
         table.add_row(row.label, *bars)
     console.print(table)
+
+
+def _parts(console: Console, table: Table) -> Iterator[Table]:
+    """Return the table, or several below each other with some of its columns each, where it is too wide."""
+    first, *columns = table.columns
+    cells = [list(column.cells) for column in table.columns]
+    start = 0
+    while start < len(columns):
+        end = len(columns)
+        while end > start + 1 and not fits(console, _part(first, columns[start:end], cells, start, end)):
+            end -= 1
+        yield _part(first, columns[start:end], cells, start, end)
+        start = end
+
+
+def _part(
+    first: Column, columns: Sequence[Column], cells: Sequence[Sequence[object]], start: int, end: int
+) -> Table:
+    part = Table(box=None, pad_edge=False)
+    for column in (first, *columns):
+        part.add_column(column.header, justify=column.justify, no_wrap=True)
+    for row in zip(cells[0], *cells[1 + start : 1 + end], strict=True):
+        part.add_row(*map(str, row))
+    return part
 
 
 def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]) -> None:
@@ -143,7 +171,8 @@ def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]
             _between([request.ended_s for request in found], 1),
             f"{stream.end_s:.1f} s",
         )
-    console.print(table)
+    for part in _parts(console, table):
+        console.print(part)
     evictions = sorted(run.preemptions for run in runs)
     count = f"{evictions[0]}" if evictions[0] == evictions[-1] else f"{evictions[0]} to {evictions[-1]}"
     console.print(

@@ -102,7 +102,8 @@ def watch(
         if as_json:
             run.say = partial(_say_json, url=scraper.url)
         elif not lively:
-            run.say = Lines(scraper.url)
+            lines = Lines(scraper.url)
+            run.say, run.say_freezes = lines, lines.freezes
         _warn_of_engine(server.engine, run.first())
         if duration.once:
             return None

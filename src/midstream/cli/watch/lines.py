@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
 
 from midstream.cli.watch.run import Event, Read, ReadingFailed
-from midstream.cli.watch.show import clock, header, line, notes, row, title, unknown_row
+from midstream.cli.watch.show import (
+    Matched,
+    clock,
+    header,
+    line,
+    notes,
+    row,
+    title,
+    together,
+    unknown_row,
+    zone,
+)
 
 
 class Lines:
-    """Prints events to standard output; what one must know beforehand stands before the first reading."""
+    """Prints events to standard output; the title and the notes stand before the first reading."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -26,7 +39,13 @@ class Lines:
             self._problem = event.problem
             _print(line(unknown_row(event.at)))
         else:
-            _print(event.words())
+            self.freezes([event])
+        sys.stdout.flush()
+
+    def freezes(self, found: Sequence[Matched]) -> None:
+        """Print the freezes of one step, with the time of the step, since they began before lines above."""
+        now = clock(time.time())
+        _print(*(f"{now}  freeze at {words}" for words in together(found)))
         sys.stdout.flush()
 
     def _read(self, event: Read) -> None:
@@ -39,7 +58,7 @@ class Lines:
         head = title(view, self._url)
         if head != self._title:
             self._title = head
-            _print(head, *notes(view), "", line(header(view)))
+            _print(head, *notes(view), zone(), "", line(header(view)))
         _print(line(row(event.scraped.at, view, event.between)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -39,7 +39,10 @@ Event: TypeAlias = Read | ReadingFailed | Matched
 
 
 class Run:
-    """One watch of one server, with a journal or without. `say` is called with all that happens."""
+    """One watch of one server, with a journal or without.
+
+    `say` is called with each event, `say_freezes` with the freezes of one step.
+    """
 
     def __init__(self, scraper: Scraper, tail: Tail | None) -> None:
         self._scraper = scraper
@@ -49,6 +52,7 @@ class Run:
         self._pending: list[Frozen] = []
         self._matched: list[Matched] = []
         self.say: Callable[[Event], None] = lambda _event: None
+        self.say_freezes: Callable[[Sequence[Matched]], None] = self._say_each
         self.shown = Shown(scraper.url, self._watched.now)
 
     def first(self) -> Read:
@@ -80,7 +84,7 @@ class Run:
             return
         matched = [each for each in self._matched if each.match.place in ("start", "end")]
         word = "freeze" if len(self._matched) == 1 else "freezes"
-        said = f"{len(matched)} of {len(self._matched)} {word} began or ended with evictions"
+        said = f"{len(matched)} of {len(self._matched)} {word} began or ended with preemptions"
         chances = [each.match.chance for each in self._matched if each.match.chance is not None]
         if chances:
             said += f"; by chance it would be {sum(chances):.1f}"
@@ -112,9 +116,15 @@ class Run:
             known = time.time()
         ready = [freeze for freeze in self._pending if last or freeze.end + SLACK_S <= known]
         self._pending = [freeze for freeze in self._pending if freeze not in ready]
-        for freeze in ready:
-            found = match(freeze.start, freeze.end, self._watched.history, self._engine)
-            matched = Matched(freeze, found, self._engine)
-            self._matched.append(matched)
-            self.shown.freezes.append(matched)
-            self.say(matched)
+        found = [
+            Matched(each, match(each.start, each.end, self._watched.history, self._engine), self._engine)
+            for each in sorted(ready, key=lambda freeze: freeze.start)
+        ]
+        if found:
+            self._matched += found
+            self.shown.freezes = sorted([*self.shown.freezes, *found], key=lambda each: each.freeze.start)
+            self.say_freezes(found)
+
+    def _say_each(self, found: Sequence[Matched]) -> None:
+        for each in found:
+            self.say(each)

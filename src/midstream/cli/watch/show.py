@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from midstream._support.numbers import zone_name
 from midstream._support.sanitize import clean
 from midstream.advice.matching import Match, sentence
 from midstream.advice.watching import Between, Now
@@ -42,6 +44,12 @@ class Matched:
         return f"{clock(self.freeze.start)}  {clean(self.freeze.record.request_model)}: {said}{shared}"
 
 
+def together(found: Sequence[Matched]) -> list[str]:
+    """Return a line for each freeze in the order of their times; equal lines are one line with their number."""
+    counts = Counter(each.words() for each in sorted(found, key=lambda each: each.freeze.start))
+    return [words if count == 1 else f"{words} ({count} streams)" for words, count in counts.items()]
+
+
 @dataclass
 class Shown:
     """What a terminal shows: the last lines and the last freezes."""
@@ -70,10 +78,11 @@ class Shown:
             below.append(
                 Text(f"unknown since {clock(self.now.unknown_since)}: {self.now.problem}", style="bold red")
             )
-        below += [Text(each.words(), style="red") for each in self.freezes[-FREEZES:]]
+        below += [Text(words, style="red") for words in together(self.freezes)[-FREEZES:]]
         if self.trouble:
             below.append(Text(self.trouble, style="yellow"))
         below += [Text(line, style="dim") for line in (notes(view) if view is not None else ())]
+        below.append(Text(zone(), style="dim"))
         return Group(Text(self.title, style="bold"), "", table, "", *below)
 
 
@@ -158,6 +167,11 @@ def share(reading: MetricReading) -> str:
     return number(reading) if reading.value is None else f"{100 * reading.value:.0f} %"
 
 
+def zone() -> str:
+    """Name the time zone of all times that are shown."""
+    return f"Times are local time, {zone_name(time.time())}."
+
+
 def clock(at: float) -> str:
-    """Write a moment as the time of day here."""
+    """Write a Unix time as the local time of day."""
     return time.strftime("%H:%M:%S", time.localtime(at))
