@@ -278,3 +278,14 @@ def test_a_sweep_fits_a_narrow_terminal(encoding: str, character: str, width: in
     assert "…" not in printed
     assert character * 4 in printed
     assert printed.isascii() == (encoding == "ascii")
+
+
+def test_requests_that_do_not_fit_say_why(capsys: pytest.CaptureFixture[str]) -> None:
+    """A rejection of everything has a reason, beside the figure."""
+    assert main(["simulate", "--prompt", "20000", "--num-gpu-blocks", "600", "--requests", "3"]) == 0
+    out, err = capsys.readouterr()
+    assert "failed or rejected" in out
+    assert err == (
+        "midstream: every request was rejected: the shortest prompt has 20,000 tokens, and the KV cache holds 9,584; "
+        "shorten --prompt, or give the engine a larger cache\n"
+    )

@@ -285,3 +285,14 @@ def test_times_are_in_one_zone_which_is_named(
         monkeypatch.undo()
         time.tzset()
     assert "\nTimes are local time, UTC+05:30.\n" in capsys.readouterr().out
+
+
+def test_an_engine_that_the_page_contradicts_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page decides, and the option has no effect; the right one needs no word."""
+    with serving(Served(TGI)) as served:
+        assert watch("--server", served.url, "--once", "--engine", "vllm") == 0
+        assert capsys.readouterr().err == (
+            "midstream: --engine vllm has no effect: the server's page shows the engine, which is tgi\n"
+        )
+        assert watch("--server", served.url, "--once", "--engine", "tgi") == 0
+    assert capsys.readouterr().err == ""

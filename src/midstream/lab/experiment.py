@@ -9,7 +9,7 @@ for group in experiment.run():
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args, get_type_hints
 
@@ -129,6 +129,20 @@ class Experiment:
                 on_run()
             groups.append(RunGroup("" if value is None else f"{value:g}", value, tuple(runs)))
         return groups
+
+    def why_rejected(self, groups: Sequence[RunGroup]) -> str | None:
+        """Return why every request of every run was rejected; None if one was not."""
+        requests = [request for group in groups for run in group.runs for request in run.requests]
+        if not requests or any(request.ending != "refused" for request in requests):
+            return None
+        shortest = min(request.prompt_tokens for request in requests)
+        holds = engine(self.engine, **self.flags).load.capacity
+        limit = self.calls.max_tokens
+        asked = "" if limit is None else f" with --max-tokens {limit:,}"
+        return (
+            f"every request was rejected: the shortest prompt has {shortest:,} tokens{asked}, and the KV cache holds "
+            f"{holds:,}; shorten --prompt, or give the engine a larger cache"
+        )
 
     def _run(self, value: float | None, seed: int) -> RunResult:
         flags = dict(self.flags)

@@ -74,6 +74,9 @@ def simulate(
         raise typer.BadParameter("there is nothing to plot without --sweep.", param_hint="--plot")
     check_plot(plot)
     groups = _run(experiment)
+    rejected = experiment.why_rejected(groups)
+    if rejected is not None:
+        sys.stderr.write(f"midstream: {rejected}\n")
     if plot is not None and experiment.sweep is not None:
         plot_sweep(plot, experiment.sweep.name, _title(experiment), groups)
     if as_json:
