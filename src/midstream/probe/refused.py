@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from midstream._support.sanitize import clean
-from midstream.probe.ask import Ask
 from midstream.probe.refusal import Refusal
 from midstream.sources.address import shown
 
