@@ -278,7 +278,8 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["midstream", "midstream.journal", "midstream.testing", "midstream.instrumentor"]
+    "module",
+    ["midstream", "midstream.advice", "midstream.journal", "midstream.testing", "midstream.instrumentor"],
 )
 def test_the_reference_has_every_public_name(module: str) -> None:
     """A page of docs/api names what the site takes from the docstrings; each of these has one."""
