@@ -13,11 +13,11 @@ from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-de
     BaseInstrumentor,
 )
 
+from midstream._support.internal_errors import safe_log
 from midstream.integrations.attach import instrument, uninstrument
 
 _INSTRUMENTS = ("openai >= 1.40, < 4",)
 
-log = logging.getLogger("midstream")
 
 _KEYWORDS = (
     "freeze_after_s",
@@ -45,7 +45,7 @@ class MidstreamInstrumentor(BaseInstrumentor):  # type: ignore[misc,unused-ignor
         try:
             instrument(**{name: kwargs[name] for name in _KEYWORDS if name in kwargs})
         except Exception as exc:  # noqa: BLE001 - see above
-            log.error("openai clients are not monitored: %s", exc)  # noqa: TRY400 - one line says it
+            safe_log(logging.ERROR, "openai clients are not monitored: %s", exc)
 
     def _uninstrument(self, **_kwargs: Any) -> None:
         uninstrument()

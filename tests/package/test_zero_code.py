@@ -77,7 +77,7 @@ def test_program_that_does_not_know_of_us_is_monitored(server: WireServer) -> No
     assert done.stdout.startswith("True False\n4\n")
     assert '"name": "stream.max_gap"' in done.stdout
     assert '"name": "stream.freezes"' in done.stdout
-    assert "stream froze: nothing from m at 127.0.0.1:" in done.stderr
+    assert "stream froze: no output from m at 127.0.0.1:" in done.stderr
 
 
 @pytest.mark.skipif(not LAUNCHER.exists(), reason="opentelemetry-instrument is not installed")
@@ -139,6 +139,6 @@ def test_bad_keyword_is_logged_and_not_raised(instrumentor: Any, caplog: pytest.
 
     (said,) = [record.getMessage() for record in caplog.records]
     assert said == (
-        "midstream: openai clients are not monitored: freeze_after_s must be a positive number of seconds, got -1; "
+        "openai clients are not monitored: freeze_after_s must be a positive number of seconds, got -1; "
         "use None to switch freezes off"
     )
