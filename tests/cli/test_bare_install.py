@@ -86,7 +86,7 @@ def test_a_command_without_its_extras_names_all_of_them(command: str, extras: st
     )
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "simulate", "replay"])
+@pytest.mark.parametrize("command", ["serve", "demo", "replay"])
 def test_the_lab_is_named_where_only_it_is_missing(command: str) -> None:
     """Beside what is there already."""
     assert run_without(LAB[:-1], command) == (
