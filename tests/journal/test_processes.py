@@ -304,7 +304,7 @@ def test_full_disk_costs_nothing_is_said_once_and_recovers(path: Path) -> None:
 
     assert out == "0 True\n"
     assert len(err.splitlines()) == 1
-    assert f"midstream: the journal {path} cannot be written: " in err
+    assert f"the journal {path} cannot be written: " in err
     assert chunks_in(path) == list(range(4000))
 
 
@@ -340,7 +340,7 @@ def test_full_file_system_costs_nothing_is_said_once_and_recovers(tmp_path: Path
 
         assert out == "0\n"
         assert err == (
-            f"midstream: the journal {path} cannot be written: database or disk is full; "
+            f"the journal {path} cannot be written: database or disk is full; "
             "streams are unaffected, and it is tried again\n"
         )
         assert chunks_in(path) == list(range(1500))
@@ -368,13 +368,13 @@ def test_directory_and_file_that_may_not_be_written_are_said_once(path: Path) ->
         where = public / "streams.db"
         _, err = run(body, where)
         assert err == (
-            f"midstream: the journal {where} cannot be written: Permission denied; "
+            f"the journal {where} cannot be written: Permission denied; "
             "streams are unaffected, and it is tried again\n"
         )
         run("Journal(sys.argv[1]).write(a_record(0))", where)
         where.chmod(0o444)
         _, err = run(body, where)
-        assert err.startswith(f"midstream: the journal {where} cannot be written: ")
+        assert err.startswith(f"the journal {where} cannot be written: ")
         assert len(err.splitlines()) == 1
         assert chunks_in(where) == [0]
     finally:

@@ -98,7 +98,7 @@ def test_what_is_no_condition_is_said(text: str) -> None:
 
 def test_records_are_chosen_by_all_of_it(tmp_path: Path) -> None:
     """From the first moment on and before the second, and every condition holds."""
-    journal = Journal(tmp_path / "j.db")
+    journal = Journal(tmp_path / "j.db", max_days=None)
     for index, model in enumerate(["a", "b", "a", "a"]):
         journal.write(a_record(started_at=datetime(2026, 11, 1 + index).timestamp(), request_model=model))  # noqa: DTZ001
     journal.flush()

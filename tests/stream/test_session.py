@@ -16,7 +16,7 @@ from midstream.testing import DONE, ManualClock, chunk, finish, text
 from support.harness import a_client
 from support.records import a_call
 
-SECONDS = st.sampled_from([0.0, 0.001, 0.25, 0.5, 1.0, 2.0, 4.5])
+SECONDS = st.sampled_from([0.0, 1 / 1024, 0.25, 0.5, 1.0, 2.0, 4.5])
 READINGS = st.sampled_from(
     [TEXT, TEXT, TEXT, REASONING, TOOL_CALL, NOTHING, Reading(finishes=((0, "stop"),))]
 )

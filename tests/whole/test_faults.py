@@ -23,6 +23,7 @@ from openai import OpenAI
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from midstream import monitor
 from midstream._support import internal_errors
 from midstream.journal import Journal, flush, read_records
 from midstream.runtime.hooks import LONGEST_QUEUE, HookRunner
@@ -425,11 +426,11 @@ def test_process_without_threads_streams_on(
 ) -> None:
     """Without threads there is no live freeze and no hook; chunks and metrics come, and it is said once."""
     monkeypatch.setattr(internal_errors, "RAISE", False)
-    monkeypatch.setattr(internal_errors, "_said", set())
+    monkeypatch.setattr(internal_errors, "_internal_errors", internal_errors.OnceLog())
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader], shutdown_on_exit=False)
     client = OpenAI(api_key="none", http_client=scripted(SCRIPT, ManualClock()))
-    collect(client, meter_provider=provider)
+    monitor(client, meter_provider=provider, on_end=lambda _: None)
     until(lambda: not any(thread.name.startswith("midstream") for thread in threading.enumerate()))
 
     def refuse(_: threading.Thread) -> None:

@@ -42,6 +42,9 @@ def answering(answer: Callable[[int], bytes]) -> Iterator[str]:
                     connection.settimeout(5)
                     connection.recv(65536)
                     connection.sendall(answer(number))
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(65536):  # a request that is left unread would reset the connection
+                        pass
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

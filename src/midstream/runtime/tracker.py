@@ -341,14 +341,20 @@ class Tracker:
 
     def _claim(self) -> Ending | None:
         """The right to end this stream; None if it has ended, or another thread is at it now."""
-        monitor, now = self._monitor, self.clock()
-        with monitor.lock:
-            ending = self._ending = self._ending or Ending()
-            claimed_at = ending.claimed_at
-            if self not in monitor.roster or (claimed_at is not None and now - claimed_at < CLAIM_S):
-                return None
-            ending.claimed_at = now
-            return ending
+        monitor, now, ours = self._monitor, self.clock(), None
+        try:
+            with monitor.lock:
+                ending = self._ending = self._ending or Ending()
+                claimed_at = ending.claimed_at
+                if self not in monitor.roster or (claimed_at is not None and now - claimed_at < CLAIM_S):
+                    return None
+                ours = ending
+                ending.claimed_at = now
+        except BaseException:  # a signal handler's, at the end of the lock: the right is given back
+            if ours is not None:
+                ours.claimed_at = None
+            raise
+        return ours
 
     def _end(
         self, now: float | None, end: Callable[[], Outcome | None], error_type: str | None, *, answered: bool

@@ -100,7 +100,7 @@ def test_client_is_left_as_it_was(kind: str) -> None:
     bare = plain(kind, ANSWER)
     before = dict(vars(bare))
 
-    collect(bare, clock=ManualClock())
+    collect(bare)
 
     assert vars(bare) == before
     assert type(bare) is (OpenAI if kind == "sync" else AsyncOpenAI)
@@ -127,7 +127,7 @@ def test_request_bytes_are_the_same_as_without_us(kind: str) -> None:
         else:
             client = AsyncOpenAI(api_key="k", http_client=http.AsyncClient(transport=transport))
         if monitored:
-            collect(client, clock=ManualClock())
+            collect(client)
         asyncio.run(everything(client))
         (request,) = requests
         headers = [item for item in request.headers.multi_items() if item[0] != "x-stainless-async-library"]
@@ -177,7 +177,7 @@ def test_clients_that_nobody_monitors_are_not_followed(kind: str) -> None:
 def test_same_client_twice_is_monitored_once(kind: str) -> None:
     """The second call replaces the first: one record, with the newer settings."""
     client = a_client(kind, ANSWER, ManualClock())
-    again = collect(client.sdk, clock=ManualClock(), attributes={"team": "search"})
+    again = collect(client.sdk, attributes={"team": "search"})
 
     asyncio.run(everything(client.sdk))
 
@@ -193,7 +193,7 @@ def test_azure_client_is_monitored_and_named() -> None:
         azure_endpoint="https://mine.openai.azure.com",
         http_client=scripted(ANSWER, ManualClock()),
     )
-    seen = collect(client, clock=ManualClock())
+    seen = collect(client)
 
     list(client.with_options(timeout=3).chat.completions.create(**ASK, stream=True))
 
@@ -378,7 +378,7 @@ def test_call_that_is_refused_is_no_stream(kind: str) -> None:
         client: Any = OpenAI(api_key="none", http_client=http.Client(transport=transport))
     else:
         client = AsyncOpenAI(api_key="none", http_client=http.AsyncClient(transport=transport))
-    seen = collect(client, clock=ManualClock())
+    seen = collect(client)
 
     with pytest.raises(openai.NotFoundError, match="no such model"):
         asyncio.run(_raise(client))
@@ -499,7 +499,7 @@ def test_answers_that_do_not_stream_are_not_followed() -> None:
         api_key="none",
         http_client=http.Client(transport=http.MockTransport(lambda _: http.Response(200, json=body))),
     )
-    seen = collect(client, clock=ManualClock())
+    seen = collect(client)
 
     assert client.chat.completions.create(**ASK).id == "c"
     assert seen.records == []

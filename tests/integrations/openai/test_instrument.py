@@ -93,7 +93,7 @@ def test_module_level_client_is_monitored(records: Any, monkeypatch: pytest.Monk
 def test_clients_own_settings_win(kind: str, records: Any) -> None:
     """A client that was given to `monitor()` keeps its monitor, during `instrument()` and after it."""
     client = a_client(kind)
-    own = collect(client, clock=ManualClock(), attributes={"by": "client"})
+    own = collect(client, attributes={"by": "client"})
 
     asyncio.run(read(client))
     midstream.uninstrument()
@@ -166,7 +166,7 @@ def test_open_streams_are_followed_to_their_end(kind: str, records: Any) -> None
 def test_suppressed_calls_are_left_alone(kind: str, records: Any) -> None:
     """Whoever asks OpenTelemetry's instrumentations to look away means this one as well; `monitor()` is meant so."""
     explicit = a_client(kind)
-    own = collect(explicit, clock=ManualClock())
+    own = collect(explicit)
     token = context.attach(context.set_value("suppress_instrumentation", True))
     try:
         asyncio.run(read(a_client(kind)))
@@ -210,7 +210,7 @@ def test_client_of_the_older_http_library(kind: str) -> None:
         client: Any = OpenAI(api_key="none", http_client=httpx.Client(transport=answer))
     else:
         client = AsyncOpenAI(api_key="none", http_client=httpx.AsyncClient(transport=answer))
-    seen = collect(client, clock=ManualClock())
+    seen = collect(client)
 
     asyncio.run(read(client))
 
