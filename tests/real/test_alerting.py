@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ QUICKLY: Tuning = tuning_of(
     {
         "window": "30s",
         "rising_window": "30s",
+        "baseline": "20s",
         "interval": "1s",
         "min_streams": 5,
         "freezes": 1,
@@ -68,6 +70,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         until(
             lambda: (everything.prometheus.value("sum(rate(stream_ended_total[10s]))") or 0) > 0, timeout_s=20
         )
+        # Rules that compare with an earlier time are silent until that time is known.
+        for known in ("count(sglang:num_running_reqs offset 35s)", "count(stream_freezes_total offset 55s)"):
+            until(partial(everything.prometheus.value, known), timeout_s=90)
         everything.traffic.freeze()
         until(lambda: everything.traffic.froze_at)
         everything.engine.evicted += 5

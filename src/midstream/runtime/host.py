@@ -73,6 +73,10 @@ class Sentinel:
         self._tracker.dropped()
 
 
+CLAIM_S = 5.0
+"""How long one thread may take to end a stream; after that it was interrupted, and another may go on."""
+
+
 class Ending:
     """How far the end of a stream has come."""
 
@@ -85,3 +89,7 @@ class Ending:
         self.record: StreamRecord | None = None
         self.measured = 0
         self.delivered = 0  # how many of the receivers of the record have been given it
+
+    def is_claimed(self, now: float) -> bool:
+        """Whether a thread is ending the stream at this moment."""
+        return self.claimed_at is not None and now - self.claimed_at < CLAIM_S

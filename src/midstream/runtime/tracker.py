@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 UNSURE_RECHECK_S = 0.05
 """How soon to ask again whether a gap is the server's, while our own side is too busy to tell."""
 ROUNDING_S = 1e-6
-CLAIM_S = 5.0
-"""How long one thread may take to end a stream; after that it was interrupted, and another may go on."""
 
 _FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
 
@@ -43,16 +41,8 @@ class Tracker:
     """
 
     __slots__ = (
-        "_context",
-        "_counted_s",
-        "_ending",
-        "_monitor",
-        "_shared",
-        "_spans",
-        "attribution",
-        "labels",
-        "session",
-    )
+        "_context", "_counted_s", "_ending", "_monitor", "_shared", "_spans", "attribution", "labels", "session",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -119,9 +109,8 @@ class Tracker:
 
     def on_partial_chunk(self, now: float) -> None:
         """The wait ended with something that is no chunk, such as part of one."""
-        session = self.session
+        session, blocked = self.session, 0.0
         try:
-            blocked = 0.0
             if now - session.last_event >= self.attribution.long_s:
                 with self._monitor.lock:
                     blocked = self.attribution.blocked_seconds(session, now)
@@ -345,8 +334,7 @@ class Tracker:
         try:
             with monitor.lock:
                 ending = self._ending = self._ending or Ending()
-                claimed_at = ending.claimed_at
-                if self not in monitor.roster or (claimed_at is not None and now - claimed_at < CLAIM_S):
+                if self not in monitor.roster or ending.is_claimed(now):
                     return None
                 ours = ending
                 ending.claimed_at = now

@@ -58,6 +58,7 @@ class EnginePage:
         moved = re.sub(
             r"(?m)^(vllm:num_preemptions_total\{.*\}) .*$", rf"\1 {4 + self.evicted}", self._recorded
         )
+        moved = re.sub(r"(?m)^(vllm:num_requests_running\{.*\}) .*$", r"\1 4", moved)
         labels = f'{{model_name="{self._model}"}}'
         others = {
             SGLANG.usage: 0.4,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +248,7 @@ def test_the_page_is_served_until_interrupted() -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        (True, "it answers 404 to a query (no such tenant); is the path right?"),
+        (True, " answers 404 to /api/v1: give the path before it, too, such as http://mimir/prometheus"),
         (False, "nothing listens at http://127.0.0.1:"),
     ],
 )
@@ -263,7 +262,7 @@ def test_a_prometheus_that_does_not_answer_is_warned_of_once(
 
     with serving(Served("no such tenant", 404)) as behind, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupt)
+        monkeypatch.setattr("time.sleep", interrupt)
         url = behind.url if there else f"http://127.0.0.1:{taken.getsockname()[1]}"
         assert main(["dashboard", "--serve", url]) == 130
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -106,7 +107,8 @@ def _serve(url: str, listen: ListenOptions, name: str, naming: Naming) -> None:
         raise typer.BadParameter(f"{error}.", param_hint="--serve") from error
     except OSError as error:
         raise CliError(
-            f"cannot listen on {listen.host} port {listen.port}: {error.strerror}; choose another with --port"
+            f"cannot listen on {listen.host} port {listen.port}: {os.strerror(error.errno or 0)}; "
+            "choose another with --port"
         ) from error
     warn_if_public(listen.host, "see this dashboard")
     with page:
