@@ -24,6 +24,7 @@ from midstream.testing import (
     usage,
 )
 from support.harness import a_client
+from support.needs import needs_responses
 
 KINDS = ["sync", "async"]
 
@@ -187,7 +188,11 @@ COMPLETED = frame(
             "completions",
             [(1, completion("a")), (11, completion("b")), (12, completion("c", "length")), (12, DONE)],
         ),
-        ("responses", [(1, delta("a")), (1, COMPLETED), (11, delta("b")), (12, delta("c")), (12, COMPLETED)]),
+        pytest.param(
+            "responses",
+            [(1, delta("a")), (1, COMPLETED), (11, delta("b")), (12, delta("c")), (12, COMPLETED)],
+            marks=needs_responses,
+        ),
     ],
 )
 def test_other_apis_alike(api: str, script: Script, kind: str) -> None:

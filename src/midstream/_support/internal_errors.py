@@ -76,8 +76,14 @@ def raised_by_signal_handler(exc: BaseException) -> bool:
     return False
 
 
+_SUSPENDING = 0x20 | 0x80 | 0x200
+"""Code of generators, coroutines and asynchronous generators (`inspect.CO_*`), which no handler's frame is."""
+
+
 def _holds(frame: FrameType, caller: FrameType) -> bool:
     code = frame.f_code
+    if code.co_flags & _SUSPENDING:  # to look into it would tie its exception to itself, before Python 3.13
+        return False
     count = (
         code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -93,8 +94,13 @@ def test_name_that_cannot_be_sent_does_no_harm(kind: str) -> None:
             client.sdk.chat.completions.create(model=json.loads('"\\ud800x"'), messages=[], stream=True)
         )
 
-    with pytest.raises(UnicodeEncodeError):
+    try:
         asyncio.run(ask())
+    except UnicodeEncodeError:
+        pass
+    else:  # an old SDK escapes it, and sends it
+        assert version("openai").startswith("1.")
+        return
     assert labels(reader) == {("str", "\ufffdx")}
 
 
