@@ -87,8 +87,11 @@ class Tgi:
         return self._compute(batch, admitted)
 
     def quiet_steps(self) -> int:
-        """See AdmissionRule. Who waits goes on waiting until memory is freed, or a prefill is overdue."""
-        return self._quiet
+        """See AdmissionRule. Who waits goes on waiting until memory is freed, or a prefill is overdue.
+
+        After a request that ran alone the next prefill is due at once, so a step with requests waiting is not repeated.
+        """
+        return 0 if self._waiting and not self._set.prefill_chunking else self._quiet
 
     def repeat(self, steps: int) -> None:
         """See AdmissionRule."""
