@@ -220,7 +220,7 @@ def test_a_journal_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
         journal = Journal(path)
         journal.write(frozen(time.time() - 1.0, 0.01))
         journal.flush()
-        read_until(process, r"m: a freeze of ")
+        read_until(process, r"^\d\d:\d\d:\d\d  freeze at \d\d:\d\d:\d\d  m: a freeze of 0\.0 s")
         journal.close()
         assert end(process) == (130, f"midstream: no journal yet at {path}; waiting for it\n")
 
