@@ -16,6 +16,7 @@ import pytest
 from midstream._support import internal_errors
 from midstream.journal import Journal, read, read_records
 from midstream.journal._backlog import LONGEST_QUEUE, MOST_ROWS, retry_after
+from midstream.journal._file import open_to_write
 from midstream.journal._schema import STEPS, upgrade
 from midstream.journal._store import Store
 from midstream.testing import ManualClock
@@ -480,3 +481,28 @@ def test_many_threads_may_write(path: Path) -> None:
 
     assert journal.close(timeout_s=10.0)
     assert sorted(chunks_in(path)) == [1000 * n + k for n in range(8) for k in range(250)]
+
+
+def test_a_journal_is_made_while_the_first_stream_is_open(path: Path) -> None:
+    """So that its record is committed as soon as it ends."""
+    journal = Journal(path, max_days=None)
+    journal.prepare()
+    until(lambda: path.exists() and read(path).records == [])
+
+    journal.write(a_record())
+    journal.commit_soon()
+    until(lambda: len(read_records(path)) == 1)
+    journal.close()
+
+
+def test_a_journal_that_another_process_is_making_is_waited_for(path: Path) -> None:
+    """SQLite itself does not wait when a new database is given its write-ahead log."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        path.chmod(0o600)
+        other.execute("PRAGMA journal_mode = MEMORY")
+        other.execute("BEGIN EXCLUSIVE")
+        release = threading.Timer(0.05, other.execute, ["COMMIT"])
+        release.start()
+        with closing(open_to_write(path)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        release.join()

@@ -140,7 +140,7 @@ def test_recycled_workers_stay_counted_and_leave_few_files(
             pids.add(service.ask().result()["pid"])
             if number % 5 == 4:
                 seen.append(page.total("stream_ended_total"))
-        until(lambda: page.total("stream_ended_total") == 30, 30)
+        until(lambda: page.total("stream_ended_total") == 30, 90)  # the next worker starts first
         (files,) = [list(directory.iterdir()) for directory in (tmp_path / "runtime").iterdir()]
 
     assert len(pids) >= 5

@@ -15,7 +15,9 @@ from prometheus_client.core import Metric
 
 from midstream.telemetry.exporters.aggregation import from_json, merged, to_json
 from midstream.telemetry.exporters.process_tree import ProcessId, own_id, process_id, service_root
+from midstream.telemetry.exporters.prometheus import PrometheusEndpoint
 from midstream.telemetry.exporters.worker_files import WorkerFiles
+from real.programs import fetch
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers share on POSIX systems")
 
@@ -219,6 +221,7 @@ def test_what_ended_services_left_is_removed(runtime: Path, ended: ProcessId) ->
 def test_a_program_that_was_started_is_its_own_root_and_a_fork_has_that_of_its_parent() -> None:
     program = """
 import multiprocessing, os, sys
+from midstream.telemetry.exporters.prometheus import PrometheusEndpoint
 from midstream.telemetry.exporters.process_tree import own_id, service_root
 def show(): print(service_root().pid, flush=True)
 if __name__ == "__main__":
@@ -247,3 +250,36 @@ if __name__ == "__main__":
 
     assert roots == [own] * 4
     assert service_root() == service_root()
+
+
+def test_totals_are_kept_by_one_worker_at_a_time(runtime: Path, ended: ProcessId) -> None:
+    """While another has the lock, what has ended is on the page as before, and stays in its own file."""
+    endpoint = PrometheusEndpoint("127.0.0.1", 0)
+    try:
+        files = WorkerFiles(own_id(), f"127.0.0.1 {endpoint.url.split(':')[2].split('/')[0]} ")
+        files.make()
+        left = files.directory / f"{ended.pid}.{ended.started}.json"
+        left.write_text(json.dumps(to_json([family("counter", "calls", a=4)])))
+        endpoint.start()
+        holder = [sys.executable, "-c", _HOLD_LOCK, str(files.directory / "lock")]
+        with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert 'calls{model="a"} 4.0' in fetch(endpoint.url).decode()
+            assert left.exists()
+            process.communicate(b"\n")
+
+        assert 'calls{model="a"} 4.0' in fetch(endpoint.url).decode()
+        assert not left.exists()
+        assert 'calls{model="a"} 4.0' in fetch(endpoint.url).decode()
+    finally:
+        endpoint.close()
+
+
+_HOLD_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "w") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    input()
+"""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 BUSY_S = 0.25
 """How long one statement of the writer waits for another process; it tries again, and lets go of its lock meanwhile."""
+OPEN_RETRY_S = 0.002
+"""The pause between attempts to open a file that another process is just making: SQLite does not wait for that."""
 WAL_LIMIT_BYTES = 4 << 20
 """What the write-ahead log is cut back to once its content is in the journal itself."""
 TABLES = ("streams", "dropped")
@@ -39,6 +42,27 @@ def open_to_write(path: Path, steps: Sequence[Sequence[str]] = STEPS) -> Connect
     Raises JournalError for a file that is not a journal, is another user's, or of a newer version: such a file is
     never written to. Raises OSError or sqlite3.Error for what may pass: no room, no permission, locked.
     """
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return _open(path, steps)
+        except Exception as error:
+            if not is_busy(error) or time.monotonic() >= until:
+                raise
+        time.sleep(OPEN_RETRY_S)
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether this is an error of SQLite's that says no more than that another process is writing."""
+    # Codes have names only from Python 3.11 on; these texts are SQLite's own and have never changed.
+    if "locked" not in str(error):
+        return False
+    import sqlite3  # noqa: PLC0415 - see above
+
+    return isinstance(error, sqlite3.OperationalError | sqlite3.InternalError)
+
+
+def _open(path: Path, steps: Sequence[Sequence[str]]) -> Connection:
     import sqlite3  # noqa: PLC0415 - see above
 
     path = path.resolve()  # SQLite looks for the files beside a journal where a link leads

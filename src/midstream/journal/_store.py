@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from midstream.journal._file import JournalError, open_to_write, opened_here
+from midstream.journal._file import JournalError, is_busy, open_to_write, opened_here
 from midstream.journal._kinds import Value
 from midstream.journal._limits import DAY_S, trim
 from midstream.journal._rows import COLUMNS
@@ -52,6 +52,11 @@ class Store:
         self._connection: Connection | None = None
         self._identity = (0, 0)
         self._aged_at = float("-inf")
+
+    def prepare(self) -> None:
+        """Open the file, and make it if need be. Raises StoreError."""
+        with self._closing_on_failure():
+            self._opened()
 
     def write(self, rows: Sequence[tuple[Value, ...]], dropped: int, at: float) -> None:
         """Commit these rows, and how many records were dropped before `at` (Unix seconds), whole or not at all.
@@ -145,8 +150,7 @@ class Store:
         import sqlite3  # noqa: PLC0415 - only now: it takes a file descriptor, and there may be none left
 
         if isinstance(error, sqlite3.OperationalError | sqlite3.InternalError):
-            # Codes have names only from Python 3.11 on; these texts are SQLite's own and have never changed.
-            return StoreError(f"{self.path} cannot be written: {error}", busy="locked" in str(error))
+            return StoreError(f"{self.path} cannot be written: {error}", busy=is_busy(error))
         if type(error) is sqlite3.DatabaseError:
             return StoreError(f"{self.path} cannot be written: {error}")
         return None

@@ -15,7 +15,7 @@ from midstream._support.internal_errors import report_internal_error
 from midstream._support.lifecycle import EXIT_S, Stage, Worker, parts, register, run_exit_in_pool_workers
 from midstream._support.limits import positive_or_none
 from midstream.journal._backlog import BUSY_RETRY_S, Backlog
-from midstream.journal._store import Store
+from midstream.journal._store import Store, StoreError
 from midstream.stream.model import StreamRecord
 
 IDLE_S = 10.0
@@ -64,12 +64,15 @@ class Journal:
         """Records that this process could not keep."""
         return self._backlog.dropped
 
+    def prepare(self) -> None:
+        """Have the file opened, and made if need be: a stream is open, and its record should be written at once."""
+        if self._worker.thread is None and self._threaded:
+            self._worker.start(run_exit_in_pool_workers)
+
     def write(self, record: StreamRecord) -> None:
         """Have the record written soon. Costs the caller one entry in a queue, or nothing if that is full."""
         self._backlog.put(record)
-        if self._worker.thread is None and self._threaded:
-            # While the interpreter exits none can be started: then the exit writes what is left.
-            self._worker.start(run_exit_in_pool_workers)
+        self.prepare()  # while the interpreter exits no thread can be started: then the exit writes what is left
 
     def commit_soon(self) -> None:
         """Commit what is queued without waiting for more: no stream is open, and the process may end at any time."""
@@ -136,6 +139,7 @@ class Journal:
 
     def _run(self) -> None:
         backlog = self._backlog
+        self._open()
         while True:
             try:
                 again = self.flush_due(self._clock())
@@ -153,6 +157,15 @@ class Journal:
             else:
                 with self._flushing:
                     backlog.accept(record)
+
+    def _open(self) -> None:
+        try:
+            with self._flushing:
+                self.store.prepare()
+        except StoreError:
+            pass  # reported with the first record, if it lasts
+        except Exception as exc:  # noqa: BLE001 - the thread must outlive a fault
+            report_internal_error("journal", exc)
 
     def _end(self) -> bool:
         with self._flushing:

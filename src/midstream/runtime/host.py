@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class RecordWriter(Protocol):
     """A journal."""
 
+    def prepare(self) -> None:
+        """Get ready for a record: a stream is open."""
+
     def write(self, record: StreamRecord) -> None:
         """Have the record written soon."""
 

@@ -170,6 +170,8 @@ class Monitor:
             self.recorder.opened(labels)
             if settings.on_freeze or settings.on_thaw or settings.on_end:
                 self.hooks.start()
+            if self.journal is not None:
+                self.journal.prepare()
             self.roster.add(tracker, session.next_crossing(now))
             return tracker  # noqa: TRY300 - an exception of a signal handler may come here as well
         except BaseException:

@@ -115,7 +115,7 @@ class PrometheusEndpoint:
             if self._started and (self._is_worker or self._shared()):
                 self._closed.set()
                 self._due.set()
-                self._write(list(self._registry.collect()))
+                self._write()
 
     def close(self) -> None:
         """Stop answering and free the port."""
@@ -167,32 +167,34 @@ class PrometheusEndpoint:
         return HttpResponse(gzip.compress(body, 5), content_type, headers=headers)
 
     def _families(self) -> list[Metric]:
-        own = list(self._registry.collect())
         if self._guard.ok and self._shared():
             with self._guard:
-                return self._all_workers(own)
-        return own
+                return self._all_workers()
+        return list(self._registry.collect())
 
-    def _all_workers(self, own: list[Metric]) -> list[Metric]:
-        if self._files is None:
-            return own
+    def _all_workers(self) -> list[Metric]:
         with self._sharing:
+            own = list(self._registry.collect())
             # First of all: what was on a page must not be missing from later ones, whatever becomes of this process.
-            if not self._files.write(to_json(own)):
+            if self._files is None or not self._files.write(to_json(own)):
                 return own
-            with self._files.locked():
-                running, kept = self._added_up(self._files)
+            with self._files.locked() as alone:
+                running, kept = self._added_up(self._files, keep=alone)
         return merged([own, *(from_json(each) for each in running), kept])
 
     @staticmethod
-    def _added_up(files: WorkerFiles) -> tuple[list[Any], list[Metric]]:
-        """What the running workers wrote, and the totals of those that have ended, which are kept in one file."""
+    def _added_up(files: WorkerFiles, *, keep: bool) -> tuple[list[Any], list[Metric]]:
+        """What the running workers wrote, and the totals of those that have ended, which are kept in one file.
+
+        `keep`: False while another worker may be adding them up, since the later of the two would undo the first.
+        """
         running, ended, totals = files.read()
         kept = from_json(totals["families"])
         if ended:
             added = merged([kept, *(from_json(each) for _, each in ended)])
             kept = from_json(to_json(added, totals_only=True))
-            files.keep_totals([name for name, _ in ended], to_json(kept))
+            if keep:
+                files.keep_totals([name for name, _ in ended], to_json(kept))
         return running, kept
 
     # The sharing
@@ -200,10 +202,12 @@ class PrometheusEndpoint:
     def _shared(self) -> bool:
         return self._files is not None and self._files.exist()
 
-    def _write(self, own: list[Metric]) -> None:
+    def _write(self) -> None:
         if self._files is not None:
-            with self._sharing:
-                self._files.write(to_json(own))
+            with (
+                self._sharing
+            ):  # collected in here: no thread may replace what was written by what it saw before
+                self._files.write(to_json(self._registry.collect()))
 
     def _run(self) -> None:
         began, wrote, pause_s = time.monotonic(), float("-inf"), LEAST_TICK_S
@@ -220,13 +224,12 @@ class PrometheusEndpoint:
             if self._guard.ok and (self._due.is_set() or self._busy() or now - wrote >= QUIET_TICK_S):
                 self._due.clear()
                 with self._guard:
-                    own = list(self._registry.collect())
                     # Without scrapes the files of ended workers would pile up.
                     if now - added_up >= QUIET_TICK_S:
                         added_up = now
-                        self._all_workers(own)
+                        self._all_workers()
                     else:
-                        self._write(own)
+                        self._write()
                 wrote = time.monotonic()
                 pause_s = max(LEAST_TICK_S, (wrote - now) / MOST_SHARE)
             if not self._closed.wait(pause_s):

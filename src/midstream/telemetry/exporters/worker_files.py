@@ -107,21 +107,25 @@ class WorkerFiles:
         return running, ended, totals
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other workers from adding up totals meanwhile; for a second at most, since one may have been stopped."""
+    def locked(self) -> Iterator[bool]:
+        """Keep other workers from adding up totals meanwhile.
+
+        Gives False if another has not let go of the lock within a second: its process may have been stopped.
+        """
         import fcntl  # noqa: PLC0415 - not on every system
 
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.directory / "lock", flags, 0o600)
         try:
             until = time.monotonic() + LOCK_TIMEOUT_S
-            while time.monotonic() < until:
+            alone = False
+            while not alone and time.monotonic() < until:
                 try:
                     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not shared with a forked child
-                    break
-                except OSError:
+                    alone = True
+                except OSError:  # noqa: PERF203 - it pauses between attempts
                     time.sleep(0.005)
-            yield
+            yield alone
         finally:
             os.close(descriptor)
 
