@@ -1,4 +1,4 @@
-"""The truth table: what each way of measuring says of a silence whose true length is known.
+"""The truth table: what each way of measuring finds of a gap whose true length is known.
 
     python -m benchmarks.accuracy [--rounds N] [--only WORD] [--json FILE]
 
@@ -57,6 +57,8 @@ def answer(freeze_s: float = FREEZE_S, during: list[tuple[float, str]] | None = 
 
 
 FROZEN_FROM = 0.05 + 19 * STEP_S
+SLOW = [*((0.05 + 0.3 * n, text("word ")) for n in range(20)), *((6.0, data) for data in END)]
+"""A chunk each 0.3 s."""
 
 
 def every(seconds: float, data: str) -> list[tuple[float, str]]:
@@ -75,6 +77,9 @@ class Condition:
     script: Script = field(default_factory=answer)
     busy: Callable[[int], float] = lambda _: 0.0
     block: tuple[float, float] | None = None
+    """When the loop is blocked, and for how long each time."""
+    turns: int = 1
+    """How often it is blocked in a row, with one turn of the loop in between."""
     hog: bool = False
     tls: bool = False
     streams: int = 1
@@ -101,6 +106,10 @@ CONDITIONS = [
     Condition("loop blocked past the end of the freeze", block=(2.2, 1.4), kinds=("async",)),
     Condition("loop blocked during all of it", block=(0.6, 3.0), kinds=("async",)),
     Condition("loop blocked during steady sending", answer(STEP_S), block=(0.5, 1.3), kinds=("async",)),
+    Condition("loop busy for eight turns in a row, no freeze", SLOW, block=(0.5, 0.5), turns=8, kinds=("async",)),
+    Condition(
+        "50 streams, loop busy for eight turns in a row, no freeze", SLOW, block=(0.5, 0.5), turns=8, streams=50, kinds=("async",)
+    ),
     Condition("a thread that hogs the interpreter", hog=True),
     Condition("a thread that hogs it, no freeze", answer(STEP_S), hog=True),
     Condition("keep-alive comments during the freeze", answer(during=every(0.3, PING))),
@@ -238,11 +247,18 @@ async def run_async(client: AsyncOpenAI, condition: Condition, loop: Loop) -> No
     ]
     if condition.block is not None:
         begin, length = condition.block
-        asyncio.get_running_loop().call_later(begin, lambda: time.sleep(length))
+        asyncio.get_running_loop().call_later(begin, block, length, condition.turns)
     together = asyncio.gather(*reading)
     with contextlib.suppress(asyncio.TimeoutError, openai.APIError):
         await asyncio.wait_for(together, FROZEN_FROM + FREEZE_S if condition.end == "cancel" else 120)
     await client.close()
+
+
+def block(length: float, turns: int) -> None:
+    """Block the loop that this is called on, and again in each of its next turns."""
+    time.sleep(length)
+    if turns > 1:
+        asyncio.get_running_loop().call_soon(block, length, turns - 1)
 
 
 def hog(stop: threading.Event) -> None:
