@@ -108,7 +108,8 @@ CONDITIONS = [
     Condition("loop blocked during steady sending", answer(STEP_S), block=(0.5, 1.3), kinds=("async",)),
     Condition("loop busy for eight turns in a row, no freeze", SLOW, block=(0.5, 0.5), turns=8, kinds=("async",)),
     Condition(
-        "50 streams, loop busy for eight turns in a row, no freeze", SLOW, block=(0.5, 0.5), turns=8, streams=50, kinds=("async",)
+        "50 streams, loop busy for eight turns in a row, no freeze", SLOW, block=(0.5, 0.5), turns=8, streams=50,
+        kinds=("async",),
     ),
     Condition("a thread that hogs the interpreter", hog=True),
     Condition("a thread that hogs it, no freeze", answer(STEP_S), hog=True),
