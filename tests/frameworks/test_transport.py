@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -236,6 +236,63 @@ def test_httpx_sse(through: Through) -> None:
         return "".join(delta.get("content") or "" for delta in deltas)
 
     through.check("httpx-sse", "httpx-sse", read, "Hello you")
+
+
+def test_raw_requests(through: Through) -> None:
+    """Hand-written code with `requests`, line by line."""
+    requests = pytest.importorskip("requests")
+
+    def read() -> str:
+        asked = {"model": "m", "messages": MESSAGES, "stream": True}
+        where = f"{through.server.base_url}/chat/completions"
+        with requests.Session() as session, session.post(where, json=asked, stream=True) as response:
+            return text_of_lines(response.iter_lines())
+
+    through.check("requests, iter_lines", "requests", read, "Hello you")
+
+
+def test_raw_aiohttp(through: Through) -> None:
+    """Hand-written code with `aiohttp`, line by line."""
+    aiohttp = pytest.importorskip("aiohttp")
+
+    async def read() -> str:
+        asked = {"model": "m", "messages": MESSAGES, "stream": True}
+        where = f"{through.server.base_url}/chat/completions"
+        async with aiohttp.ClientSession() as session, session.post(where, json=asked) as response:
+            return text_of_lines([line async for line in response.content])
+
+    through.check("aiohttp", "aiohttp", read, "Hello you")
+
+
+def text_of_lines(lines: Iterable[bytes]) -> str:
+    """The text of a chat answer, as someone without an SDK reads it."""
+    found = ""
+    for line in lines:
+        data = line.strip().removeprefix(b"data: ")
+        if data and data != b"[DONE]":
+            found += "".join(choice["delta"].get("content") or "" for choice in json.loads(data)["choices"])
+    return found
+
+
+def test_dspy_on_litellm(through: Through) -> None:
+    """DSPy's engine of that name. Its own has a transport that is not observed (docs/frameworks.md)."""
+    dspy = pytest.importorskip("dspy")
+    model = dspy.LM(
+        "hosted_vllm/m", api_base=through.server.base_url, api_key="none", cache=False, engine="litellm"
+    )
+    predict = dspy.streamify(dspy.Predict("question -> answer"))
+
+    async def read() -> str:
+        found = ""
+        with dspy.context(lm=model, adapter=dspy.ChatAdapter()):
+            try:
+                async for part in predict(question="hi"):
+                    found += part.choices[0].delta.content or ""
+            except dspy.utils.exceptions.AdapterParseError:
+                pass  # "Hello you" is not laid out as DSPy asked
+        return found
+
+    through.check("DSPy, engine litellm", "dspy", read, "Hello you")
 
 
 ANTHROPIC: list[dict[str, Any]] = [
