@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -18,7 +19,6 @@ from support.waiting import until
 pytest.importorskip("litellm")
 pytest.importorskip("fastapi")
 
-MESSAGES = [{"role": "user", "content": "hi"}]
 KEY = "sk-not-a-secret-0123456789abcdef"  # the proxy refuses to start without one
 
 
@@ -43,7 +43,8 @@ def test_the_proxy_of_litellm_in_between(through: Through, tmp_path: Path) -> No
             client = openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{port}/v1", max_retries=0)
             through.instrument()
             with client:
-                answer = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+                asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+                answer: Any = client.chat.completions.create(**asked, stream=True)
                 assert (
                     "".join(chunk.choices[0].delta.content or "" for chunk in answer if chunk.choices)
                     == "Hello you"

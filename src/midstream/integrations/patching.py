@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
+from types import FunctionType
 from typing import Any, TypeAlias
 
 Original: TypeAlias = Callable[..., Any]
@@ -59,6 +60,17 @@ def bind(method: Original, obj: Any) -> Original:
     """Return what `obj.method` would be. What is found in a class need not be a function: a mock is none."""
     get = getattr(type(method), "__get__", None)
     return method if get is None else get(method, obj, type(obj))
+
+
+def bound(method: Original) -> Original:
+    """Return a function that takes the object first and calls `bind(method, obj)`; a plain function is that already."""
+    if isinstance(method, FunctionType):
+        return method
+
+    def call(obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return bind(method, obj)(*args, **kwargs)
+
+    return call
 
 
 def _layers(function: Any) -> Iterator[Any]:

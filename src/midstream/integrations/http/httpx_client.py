@@ -16,7 +16,7 @@ from midstream.integrations.http.httpx_streams import ObservedDecoder, observed_
 from midstream.integrations.http.requests import STREAMED, Exchange
 from midstream.integrations.openai.pending import mark_observed
 from midstream.integrations.openai.requests import count_retries
-from midstream.integrations.patching import Original, Patches, bind
+from midstream.integrations.patching import Original, Patches, bound
 
 
 def client_types(library: Any) -> tuple[type, ...]:
@@ -32,12 +32,14 @@ def patch(library: Any, patches: Patches) -> None:
 
 
 def _sync(original: Original, kind: Callable[..., Any]) -> Original:
+    call = bound(original)
+
     def send(client: Any, /, *args: Any, **kwargs: Any) -> Any:
-        request = sending(client)
+        request = sending(client) if _may_be_followed(args) else None
         if request is None:
-            return bind(original, client)(*args, **kwargs)
+            return call(client, *args, **kwargs)
         with request:
-            response = bind(original, client)(*args, **kwargs)
+            response = call(client, *args, **kwargs)
         _observe(request, response, kind, on_loop=False)
         return response
 
@@ -45,29 +47,39 @@ def _sync(original: Original, kind: Callable[..., Any]) -> Original:
 
 
 def _async(original: Original, kind: Callable[..., Any]) -> Original:
+    call = bound(original)
+
     async def send(client: Any, /, *args: Any, **kwargs: Any) -> Any:
-        request = sending(client)
+        request = sending(client) if _may_be_followed(args) else None
         if request is None:
-            return await bind(original, client)(*args, **kwargs)
+            return await call(client, *args, **kwargs)
         with request:
-            response = await bind(original, client)(*args, **kwargs)
+            response = await call(client, *args, **kwargs)
         _observe(request, response, kind, on_loop=True)
         return response
 
     return send
 
 
+def _may_be_followed(args: tuple[Any, ...]) -> bool:
+    """Whether a request can have an answer to follow, by its method: most of a program's others are GETs."""
+    return not args or getattr(args[0], "method", "POST") == "POST"
+
+
 def _observe(request: Sending, response: Any, kind: Callable[..., Any], *, on_loop: bool) -> None:
     """Put ourselves between the response's byte stream and its reader, if the response is an answer to follow."""
     try:
         asked, headers = response.request, response.headers
-        if asked.method != "POST" or not headers.get("content-type", "").lower().startswith(STREAMED):
+        if asked.method != "POST":
+            return
+        content_type = headers.get("content-type", "")
+        if not content_type.lower().startswith(STREAMED):
             return
         exchange = Exchange(
             method=asked.method,
             url=asked.url,
             status=response.status_code,
-            content_type=headers.get("content-type", ""),
+            content_type=content_type,
             content_encoding=headers.get("content-encoding", ""),
             body=lambda: _body(asked),
         )

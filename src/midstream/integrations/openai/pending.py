@@ -53,16 +53,26 @@ class PendingCall:
 
 def current_owner() -> object:
     """What runs now: the asyncio or trio task if there is one, else the thread. Only for comparison."""
-    trio = sys.modules.get("trio")
-    tasks = (asyncio.current_task,) if trio is None else (asyncio.current_task, trio.lowlevel.current_task)
-    for current_task in tasks:
-        try:
-            task = current_task()
-        except RuntimeError:  # no event loop of this kind runs in this thread
-            continue
-        if task is not None:
-            return id(task)
+    task: object = None
+    loop = asyncio._get_running_loop()  # `current_task()` alone raises where none runs, which takes longer
+    if loop is not None:
+        task = asyncio.current_task(loop)
+    elif "trio" in sys.modules:
+        task = _trio_task(sys.modules["trio"].lowlevel)
+    if task is not None:
+        return id(task)
     return -threading.get_ident()
+
+
+def _trio_task(lowlevel: Any) -> object:
+    """The task of trio that runs now; None if none does. Since trio 0.23 it need not raise to say so."""
+    runs = getattr(lowlevel, "in_trio_task", None)
+    if runs is not None:
+        return lowlevel.current_task() if runs() else None
+    try:
+        return lowlevel.current_task()
+    except RuntimeError:
+        return None
 
 
 def keep_pending(response: Any, pending: PendingCall) -> None:
