@@ -61,7 +61,14 @@ def test_one_moment_splits_a_journal(journal: Path, capsys: pytest.CaptureFixtur
     assert compare("--journal", journal, "--at", "2026-11-02", "--where", "model=m") == 0
     printed = capsys.readouterr().out
 
-    assert printed.splitlines()[1].split() == ["from", "2026-11-01", "00:00:00", "2026-11-02", "00:00:00"]
+    assert printed.splitlines()[1].split() == [
+        "from",
+        "(UTC)",
+        "2026-11-01",
+        "00:00:00",
+        "2026-11-02",
+        "00:00:00",
+    ]
     assert "streams that froze                            8 %" in printed
     assert printed.splitlines()[-1].startswith(
         "Better: the share of streams that froze fell from 8 % to 0.2 %; the longest gap (p99) fell from 8.00 s"

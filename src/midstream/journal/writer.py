@@ -29,7 +29,7 @@ AFTER_FAULT_S = 1.0
 class Journal:
     """The writer of one journal in one process. No method raises for what is wrong with the file or its disk.
 
-    `path`: the file, made for its owner alone when the first record is written; its directory must exist.
+    `path`: the file, made for its owner alone when the first stream opens; its directory must exist.
     `max_mb`, `max_days`: how large in millions of bytes, and how old, it may become; None for no limit. The oldest rows
     go first. Raises ValueError or TypeError for a limit that is no positive number.
     """

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from midstream._support.numbers import ABSENT, moment, number, per_cent, percent, points, seconds
+from midstream._support.numbers import ABSENT, moment, number, per_cent, percent, points, seconds, zone_name
 from midstream.advice.comparison import FIRST_CONTENT, FROZE, TOKENS, CompareGoal, Comparison, Measure, Side
 from midstream.advice.comparison_words import verdict
 from midstream.report.terminal import fits, line
@@ -32,7 +32,7 @@ def show(console: Console, before: Side, after: Side, compared: Comparison, goal
         console.print(wide)
     else:
         for name, side in (("before", before), ("after", after)):
-            line(console, f"{name}: {moment(side.since)} to {moment(side.until)}")
+            line(console, f"{name}: {moment(side.since)} to {moment(side.until)} ({zone_name(side.since)})")
         console.print(_narrow(before, after, measures))
         for measure in measures:
             for shown in _below(measure):
@@ -45,7 +45,7 @@ def show(console: Console, before: Side, after: Side, compared: Comparison, goal
 
 def _wide(before: Side, after: Side, measures: Sequence[Measure]) -> Table:
     table = _table("before", "after", "change, 95 %")
-    table.add_row("from", moment(before.since), moment(after.since))
+    table.add_row(f"from ({zone_name(after.since)})", moment(before.since), moment(after.since))
     table.add_row("to", moment(before.until), moment(after.until))
     table.add_row("streams", *(number(side.streams) for side in (before, after)))
     table.add_row("  a gap could be measured in", *(number(side.judged) for side in (before, after)))
