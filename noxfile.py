@@ -72,7 +72,7 @@ def sdk(session: nox.Session, openai: str) -> None:
         nox.param("neighbours", ("neighbours", "gunicorn", "gevent"), id="neighbours"),
         nox.param("frameworks", ("langchain", "agents", "pydantic_ai", "anthropic"), id="frameworks"),
         nox.param("frameworks-openai2", ("llama_index",), id="frameworks-openai2"),
-        nox.param("frameworks-http", ("litellm", "adk", "transport"), id="frameworks-http"),
+        nox.param("frameworks-http", ("litellm", "adk", "stall_timeout", "transport"), id="frameworks-http"),
         nox.param("frameworks-proxy", ("litellm_proxy",), id="frameworks-proxy"),
     ],
 )

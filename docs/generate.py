@@ -28,7 +28,9 @@ PACKAGE = ROOT / "src" / "midstream"
 BLOCK = re.compile(r"(<!-- (?P<name>[a-z-]+):begin -->\n).*?(<!-- (?P=name):end -->)", re.DOTALL)
 
 VALUES = {
-    variables.FREEZE_AFTER: "seconds, or `off`",
+    variables.FREEZE_AFTER: "seconds, `text=5,reasoning=60,tool_call=10`, or `off`",
+    variables.STALL_TIMEOUT: "seconds, `text=30,reasoning=300,tool_call=120`, or `off`",
+    variables.FIRST_CONTENT_TIMEOUT: "seconds, or `off`",
     variables.ATTRIBUTES: "`team=search,app=web`",
     variables.INCLUDE_USAGE: "`1` or `0`",
     variables.JOURNAL: "the path of a file",

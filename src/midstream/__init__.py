@@ -9,6 +9,7 @@ from midstream._support.version import VERSION as _VERSION
 from midstream.integrations.attach import instrument, monitor, streams, uninstrument
 from midstream.setup import setup
 from midstream.stream.model import Freeze, FreezeSpan, OpenStream, Outcome, StreamRecord
+from midstream.stream.stalled import StreamStalled
 
 __version__ = _VERSION
 
@@ -18,6 +19,7 @@ __all__ = [
     "OpenStream",
     "Outcome",
     "StreamRecord",
+    "StreamStalled",
     "instrument",
     "monitor",
     "setup",

@@ -27,6 +27,8 @@ _KEYWORDS = (
     "attributes",
     "include_usage",
     "journal",
+    "stall_timeout_s",
+    "first_content_timeout_s",
     "meter_provider",
 )
 

@@ -16,6 +16,7 @@ from midstream import (
     OpenStream,
     Outcome,
     StreamRecord,
+    StreamStalled,
     instrument,
     monitor,
     setup,
@@ -212,8 +213,15 @@ monitor(
     attributes={"team": "search"},
     journal="streams.db",
     include_usage=True,
+    stall_timeout_s=60,
+    first_content_timeout_s=30,
     meter_provider=MeterProvider(),
 )
+instrument(stall_timeout_s={"text": 30, "reasoning": 300}, first_content_timeout_s=60)
+try:
+    pass
+except StreamStalled as stalled:
+    assert_type((stalled.gap_s, stalled.content_chunks), tuple[float, int])
 instrument(freeze_after_s=3, on_freeze=on_freeze, on_thaw=on_freeze, on_end=on_end, attributes={})
 uninstrument()
 MidstreamInstrumentor().instrument(freeze_after_s=3)

@@ -44,6 +44,7 @@ def test_every_metric_has_its_name_in_prometheus() -> None:
         "stream.frozen": "stream_frozen",
         "stream.open_gap": "stream_open_gap_seconds",
         "stream.ended": "stream_ended_total",
+        "stream.stall_timeouts": "stream_stall_timeouts_total",
         "stream.limit_hits": "stream_limit_hits_total",
         "stream.limit_used_ratio": "stream_limit_used_ratio",
         "stream.usage_missing": "stream_usage_missing_total",

@@ -299,6 +299,7 @@ def test_counters_are_born_at_zero_with_the_first_stream() -> None:
         "stream.freezes": [(LABELS, 0)],
         "stream.hidden_freezes": [(LABELS, 0)],
         "stream.frozen_time": [(LABELS, 0)],
+        "stream.stall_timeouts": [(LABELS, 0)],
         "stream.limit_hits": [(LABELS, 0)],
         "stream.usage_missing": [(LABELS, 0)],
         "stream.buffered": [(LABELS, 0)],

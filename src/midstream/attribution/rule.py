@@ -166,9 +166,15 @@ class Attribution:
             return self._look_at_wait(session, now)
         return self._look_behind(session, wire, now)
 
-    def sure_of_silence(self, session: Session, now: float) -> bool:
-        """Whether the caller waits because the server is silent, as far as can be known at this moment."""
+    def sure_of_silence(self, session: Session, now: float, limit_s: float | None = None) -> bool:
+        """Whether the caller waits because the server is silent, as far as can be known at this moment.
+
+        `limit_s` is for how long it has to have been so, by default the freeze threshold.
+        """
         busy_since = self._busy_at(now)
+        limit_s = session.freeze_after_s if limit_s is None else limit_s
+        if session.content_chunks == 0:
+            return busy_since is None  # no silence of an answer: the connection is not asked
         sample = self._sample()
         if sample is None:
             return busy_since is None
@@ -180,7 +186,7 @@ class Attribution:
             return True
         # While our own side delivers late, the server is silent only if the connection has been so for that long, and
         # if all that came before was delivered: it came before our side was busy, or the loop has turned often since.
-        if session.freeze_after_s is None or now - sample.last_data_at < session.freeze_after_s:
+        if limit_s is None or now - sample.last_data_at < limit_s:
             return False
         delivered = self._pulse is not None and self._pulse.delivered(sample.last_data_at)
         return delivered or sample.last_data_at <= busy_since

@@ -82,14 +82,21 @@ _FIELDS = (_LAST_DATA_RECV, _BYTES_RECEIVED, _DATA_SEGS_IN)
 
 def wire_clock(response: Any, clock: Callable[[], float]) -> WireClock | None:
     """The wire clock of the connection behind an HTTP response, or None where it cannot be read."""
+    if sys.platform != "linux":
+        return None
+    headers = getattr(response, "headers", None) or {}
+    return wire_clock_of(connection_of(response), clock, headers)
+
+
+def connection_of(response: Any) -> Any:
+    """The socket that serves this HTTP response and no other at the same time; None where it is not known."""
     extensions = getattr(response, "extensions", None)
-    if sys.platform != "linux" or not isinstance(extensions, dict):
+    if not isinstance(extensions, dict):
         return None
     if extensions.get("http_version") not in {b"HTTP/1.1", b"HTTP/1.0"}:
         return None  # several HTTP/2 streams share one connection: its clock would be everybody's
     ask = getattr(extensions.get("network_stream"), "get_extra_info", None)
-    headers = getattr(response, "headers", None) or {}
-    return wire_clock_of(ask("socket") if callable(ask) else None, clock, headers)
+    return ask("socket") if callable(ask) else None
 
 
 def wire_clock_of(

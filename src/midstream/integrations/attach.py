@@ -12,7 +12,7 @@ from midstream.integrations.http import clients as http_clients
 from midstream.integrations.openai import clients
 from midstream.integrations.openai.streams import adopt
 from midstream.runtime.monitor import PROCESS, Monitor
-from midstream.runtime.settings import UNSET, EndHook, Hook, Unset, disabled, settings_from
+from midstream.runtime.settings import UNSET, ByPhase, EndHook, Hook, Unset, disabled, settings_from
 from midstream.stream.model import OpenStream
 
 if TYPE_CHECKING:
@@ -32,13 +32,15 @@ class Decorator(Protocol):
 def monitor(
     obj: T,
     *,
-    freeze_after_s: float | Unset | None = ...,
+    freeze_after_s: ByPhase | Unset = ...,
     on_freeze: Hook | None = ...,
     on_thaw: Hook | None = ...,
     on_end: EndHook | None = ...,
     attributes: Mapping[str, str] | Unset | None = ...,
     include_usage: bool | Unset = ...,
     journal: str | os.PathLike[str] | Unset | None = ...,
+    stall_timeout_s: ByPhase | Unset = ...,
+    first_content_timeout_s: float | Unset | None = ...,
     meter_provider: MeterProvider | None = ...,
 ) -> T: ...
 
@@ -46,13 +48,15 @@ def monitor(
 @overload
 def monitor(
     *,
-    freeze_after_s: float | Unset | None = ...,
+    freeze_after_s: ByPhase | Unset = ...,
     on_freeze: Hook | None = ...,
     on_thaw: Hook | None = ...,
     on_end: EndHook | None = ...,
     attributes: Mapping[str, str] | Unset | None = ...,
     include_usage: bool | Unset = ...,
     journal: str | os.PathLike[str] | Unset | None = ...,
+    stall_timeout_s: ByPhase | Unset = ...,
+    first_content_timeout_s: float | Unset | None = ...,
     meter_provider: MeterProvider | None = ...,
 ) -> Decorator: ...
 
@@ -60,13 +64,15 @@ def monitor(
 def monitor(
     obj: Any = UNSET,
     *,
-    freeze_after_s: float | Unset | None = UNSET,
+    freeze_after_s: ByPhase | Unset = UNSET,
     on_freeze: Hook | None = None,
     on_thaw: Hook | None = None,
     on_end: EndHook | None = None,
     attributes: Mapping[str, str] | Unset | None = UNSET,
     include_usage: bool | Unset = UNSET,
     journal: str | os.PathLike[str] | Unset | None = UNSET,
+    stall_timeout_s: ByPhase | Unset = UNSET,
+    first_content_timeout_s: float | Unset | None = UNSET,
     meter_provider: MeterProvider | None = None,
 ) -> Any:
     """Monitor the streams of a client, of a function, or one stream of any make.
@@ -82,18 +88,22 @@ def monitor(
     that is and does what the stream is and does; a function remains one, sync or async, generator or not. Without `obj`
     it is a decorator.
 
-    `freeze_after_s`: server silence in seconds from which a gap is a freeze (default 5, None switches freezes off).
+    `freeze_after_s`: server silence in seconds from which a gap is a freeze (default 5, None switches freezes off), or
+    a number for each phase: `{"text": 5, "reasoning": 60, "tool_call": 10}`.
     `on_freeze`, `on_thaw`: called with a `Freeze` when a stream freezes, while it lasts, and when it goes on.
     `on_end`: called with the `StreamRecord` of every stream, exactly once. Hooks run on a thread of their own; what
     they raise is logged once and changes nothing for the caller.
     `attributes`: a few fixed attributes for the metrics, such as `{"team": "search"}`.
     `include_usage`: ask the server for token counts where the caller did not decide; the extra chunk stays hidden.
     `journal`: the path of a file that keeps every record (SQLite; see docs/journal.md).
+    `stall_timeout_s`: server silence in seconds, one number or one for each phase, after which the connection is closed
+    and the pending read raises `StreamStalled`, which is the library's own timeout error too. Off by default.
+    `first_content_timeout_s`: the same for the time from the call to the first output.
     `meter_provider`: where the metrics go, by default the global one.
 
-    Keywords win over `MIDSTREAM_FREEZE_AFTER_S`, `MIDSTREAM_ATTRIBUTES`, `MIDSTREAM_INCLUDE_USAGE` and
-    `MIDSTREAM_JOURNAL`; `MIDSTREAM_DISABLED=1` leaves everything as it is. A second call for the same client replaces
-    its settings.
+    Keywords win over `MIDSTREAM_FREEZE_AFTER_S`, `MIDSTREAM_STALL_TIMEOUT_S`, `MIDSTREAM_FIRST_CONTENT_TIMEOUT_S`,
+    `MIDSTREAM_ATTRIBUTES`, `MIDSTREAM_INCLUDE_USAGE` and `MIDSTREAM_JOURNAL`; `MIDSTREAM_DISABLED=1` leaves everything
+    as it is. A second call for the same client replaces its settings.
 
     Raises ValueError or TypeError for an invalid setting, naming the value and the remedy. Nothing raises later.
     """
@@ -105,6 +115,8 @@ def monitor(
         attributes=attributes,
         include_usage=include_usage,
         journal=journal,
+        stall_timeout_s=stall_timeout_s,
+        first_content_timeout_s=first_content_timeout_s,
         meter_provider=meter_provider,
     )
     if obj is UNSET:
@@ -114,13 +126,15 @@ def monitor(
 
 def instrument(
     *,
-    freeze_after_s: float | Unset | None = UNSET,
+    freeze_after_s: ByPhase | Unset = UNSET,
     on_freeze: Hook | None = None,
     on_thaw: Hook | None = None,
     on_end: EndHook | None = None,
     attributes: Mapping[str, str] | Unset | None = UNSET,
     include_usage: bool | Unset = UNSET,
     journal: str | os.PathLike[str] | Unset | None = UNSET,
+    stall_timeout_s: ByPhase | Unset = UNSET,
+    first_content_timeout_s: float | Unset | None = UNSET,
     meter_provider: MeterProvider | None = None,
 ) -> None:
     """Monitor every openai client of this process, those made before and those made later, whoever made them.
@@ -139,6 +153,8 @@ def instrument(
         attributes=attributes,
         include_usage=include_usage,
         journal=journal,
+        stall_timeout_s=stall_timeout_s,
+        first_content_timeout_s=first_content_timeout_s,
         meter_provider=meter_provider,
     )
     if made is not None:

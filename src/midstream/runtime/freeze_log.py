@@ -1,8 +1,9 @@
 """The log lines of freezes: one when the threshold is reached, and one when the freeze ends, with its full length.
 
 Each has the same values as fields of the log record (`extra=`), for structured logs: `midstream_event` (`freeze`,
-`thaw` or `end`), `gap_s`, `freeze_after_s`, `phase`, `operation`, `provider`, `request_model`, `server_address`,
-`server_port`, `shared`, `trace_id`, `span_id`, and `outcome` with `end`.
+`thaw`, `end` or `stall_timeout`), `gap_s`, `freeze_after_s`, `phase`, `operation`, `provider`, `request_model`,
+`server_address`, `server_port`, `shared`, `trace_id`, `span_id`, `outcome` with `end`, and `content_chunks` with
+`stall_timeout`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,17 @@ def log_end_frozen(freeze: Freeze, outcome: Outcome) -> None:
         freeze,
         f"stream ended while frozen ({outcome}): no output from %s at %s for %.1f s, in %s%s",
         outcome=outcome.value,
+    )
+
+
+def log_stalled(freeze: Freeze, content_chunks: int) -> None:
+    """Log that the stall timeout ended a stream. `freeze` describes the gap, be it a freeze or not."""
+    _log(
+        "stall_timeout",
+        freeze,
+        f"stream ended by its stall timeout: no output from %s at %s for %.1f s, in %s, "
+        f"after {content_chunks} content chunks%s",
+        content_chunks=content_chunks,
     )
 
 

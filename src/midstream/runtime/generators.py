@@ -62,7 +62,7 @@ class AsyncChunks:
         hide: Callable[[Any], bool] | None = None,
     ) -> None:
         self.source = source
-        self._passing = _apass(source, tracker, read, hide)
+        self._passing = _apass(tracker.endable(source), tracker, read, hide)
         # The event loop would make a task to close it, and count it among its own: it needs neither.
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)

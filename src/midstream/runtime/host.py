@@ -13,7 +13,9 @@ from midstream.stream.model import StreamRecord
 from midstream.stream.session import Session
 
 if TYPE_CHECKING:
-    from midstream.telemetry.recorder import Recorder
+    from opentelemetry.context import Context
+
+    from midstream.telemetry.recorder import Labels, Recorder
 
 
 class RecordWriter(Protocol):
@@ -96,3 +98,30 @@ class Ending:
     def is_claimed(self, now: float) -> bool:
         """Whether a thread is ending the stream at this moment."""
         return self.claimed_at is not None and now - self.claimed_at < CLAIM_S
+
+
+def deliver(
+    ending: Ending,
+    record: StreamRecord,
+    host: Host,
+    labels: Labels,
+    context: Context | None,
+    *,
+    frozen_s: float,
+    wait: bool,
+) -> None:
+    """Give the record to its receivers, and the counter the seconds frozen that it has not got yet.
+
+    No receiver is given it twice, also if this is interrupted and called again.
+    """
+    if ending.delivered == 0:
+        host.recorder.frozen_for(labels, frozen_s)
+        host.recorder.ended(labels, record, context, ending)
+        ending.delivered = 1
+    if ending.delivered == 1:
+        ending.delivered = 2
+        if host.journal is not None:
+            host.journal.write(record)
+    if ending.delivered == 2:  # a queue that recognizes the same record
+        host.hooks.call(host.settings.on_end, record, wait=wait)
+        ending.delivered = 3

@@ -29,7 +29,7 @@ class _Followed:
         hide: Callable[[Any], bool] | None = None,
     ) -> None:
         self.source = source
-        self._next = getattr(source, self._step)
+        self._next = getattr(tracker.endable(source), self._step)
         self._tracker = tracker
         self._session = tracker.session
         self._read = read

@@ -13,11 +13,14 @@ from midstream.attribution.rule import Attribution
 from midstream.attribution.tcp_info import WireClock
 from midstream.runtime.hooks import HookRunner, Hooks
 from midstream.runtime.settings import Settings
+from midstream.runtime.stall import ReadEnd, StallGuard
 from midstream.runtime.tracker import Tracker
 from midstream.runtime.watcher import Roster
 from midstream.stream.model import Call, OpenStream
+from midstream.stream.phases import PhaseSeconds
 from midstream.stream.session import Session
 from midstream.stream.snapshots import view_of
+from midstream.stream.stalled import LibraryTimeout
 from midstream.telemetry.recorder import OpenSample, Recorder
 
 if TYPE_CHECKING:
@@ -126,6 +129,9 @@ class Monitor:
         self.process = process
         self.roster = process.roster
         self._stalled_since = process.roster.stalled_since  # one bound method for all streams
+        self.stall_limits = settings.stall_limits
+        """The limits of the stall timeout; None without one."""
+        self._shortest_s = _shortest(settings)
         self.recorder = process.recorder(meter_provider)
         self.hooks: Hooks = HookRunner(busy=self.has_open_streams)
         self.journal = _journal_of(settings)
@@ -151,28 +157,38 @@ class Monitor:
         return any(isinstance(stream, Tracker) and stream.belongs_to(self) for stream in self.roster)
 
     def open(
-        self, call: Call, context: Context | None, wire: WireClock | None = None, *, on_loop: bool = False
+        self,
+        call: Call,
+        context: Context | None,
+        wire: WireClock | None = None,
+        *,
+        on_loop: bool = False,
+        end: ReadEnd | None = None,
+        library: LibraryTimeout | None = None,
     ) -> Tracker:
         """Begin to follow one stream, over this wire if there is one.
 
+        `end` ends its reads at the stall timeout, which then raise what is a timeout of this `library`.
         `on_loop` says that its waits are awaited on the event loop that runs here. A sync stream that is read on a
         loop's thread blocks that loop by its own waits, which are the server's all the same.
         """
         settings = self.settings
         now = self.process.clock()
         labels = self.recorder.labels(call, settings.attributes)
-        session = Session(call, now, settings.freeze_after_s, settings.attributes)
-        pulse, tracker = None, None
+        session = Session(call, now, settings.freeze_limits, settings.attributes)
+        pulse, tracker, guard = None, None, None
         try:
             pulse = self.process.heartbeat() if on_loop else None
-            attribution = Attribution(settings.freeze_after_s, wire, pulse, self._stalled_since)
-            tracker = Tracker(session, self, attribution, labels, context)
+            attribution = Attribution(self._shortest_s, wire, pulse, self._stalled_since)
+            if self.stall_limits is not None:
+                guard = StallGuard(self.stall_limits, end, library, self.roster.stood_still_during)
+            tracker = Tracker(session, self, attribution, labels, context, guard=guard)
             self.recorder.opened(labels)
             if settings.on_freeze or settings.on_thaw or settings.on_end:
                 self.hooks.start()
             if self.journal is not None:
                 self.journal.prepare()
-            self.roster.add(tracker, session.next_crossing(now))
+            self.roster.add(tracker, tracker.next_look(now))
             return tracker  # noqa: TRY300 - an exception of a signal handler may come here as well
         except BaseException:
             if tracker is not None:
@@ -185,6 +201,16 @@ class Monitor:
         """A streaming call failed before there was a stream: no record, but an operation that took its time."""
         labels = self.recorder.labels(call, self.settings.attributes)
         self.recorder.refused(labels, duration_s, error_type, context)
+
+
+def _shortest(settings: Settings) -> float | None:
+    """The shortest silence that anything here has to notice, in seconds."""
+    freeze, stall = settings.freeze_limits, settings.stall_limits
+    limits = (
+        freeze.shortest if isinstance(freeze, PhaseSeconds) else freeze,
+        None if stall is None else stall.shortest,
+    )
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _journal_of(settings: Settings) -> Journal | None:

@@ -13,8 +13,11 @@ from typing import Any, Final, TypeAlias
 from midstream._support.limits import positive_or_none
 from midstream._support.sanitize import valid_name
 from midstream.stream.model import FREEZE_AFTER_S, Freeze, StreamRecord
+from midstream.stream.phases import PHASES, PhaseSeconds, StallLimits
 from midstream.telemetry.labels import reserved
 
+ByPhase: TypeAlias = float | Mapping[str, float | None] | PhaseSeconds | None
+"""Seconds: one number for all phases, or one for each; None is no limit."""
 Hook: TypeAlias = Callable[[Freeze], object]
 EndHook: TypeAlias = Callable[[StreamRecord], object]
 
@@ -26,7 +29,7 @@ MAX_ATTRIBUTES = 8
 class Settings:
     """The checked arguments of `monitor()`. Raises ValueError or TypeError naming the value and the remedy."""
 
-    freeze_after_s: float | None = FREEZE_AFTER_S
+    freeze_after_s: ByPhase = FREEZE_AFTER_S
     on_freeze: Hook | None = None
     on_thaw: Hook | None = None
     on_end: EndHook | None = None
@@ -35,18 +38,16 @@ class Settings:
     journal: Path | None = None
     journal_max_mb: float | None = 100.0
     journal_max_days: float | None = 30.0
+    stall_timeout_s: ByPhase = None
+    first_content_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        after = self.freeze_after_s
-        if after is not None:
-            if isinstance(after, bool) or not isinstance(after, int | float):
-                raise TypeError(f"freeze_after_s must be a number of seconds or None, got {after!r}")
-            if not (math.isfinite(after) and after > 0):
-                raise ValueError(
-                    f"freeze_after_s must be a positive number of seconds, got {after!r}; "
-                    "use None to switch freezes off"
-                )
-            object.__setattr__(self, "freeze_after_s", float(after))
+        checked = _seconds_by_phase("freeze_after_s", self.freeze_after_s, FREEZE_AFTER_S, "freezes")
+        object.__setattr__(self, "freeze_after_s", checked)
+        checked = _seconds_by_phase("stall_timeout_s", self.stall_timeout_s, None, "the timeout")
+        object.__setattr__(self, "stall_timeout_s", checked)
+        first = _seconds("first_content_timeout_s", self.first_content_timeout_s, "the timeout")
+        object.__setattr__(self, "first_content_timeout_s", first)
         for name in ("on_freeze", "on_thaw", "on_end"):
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
@@ -62,6 +63,48 @@ class Settings:
         object.__setattr__(self, "journal", _checked_path(self.journal))
         for name in ("journal_max_mb", "journal_max_days"):
             object.__setattr__(self, name, positive_or_none(name, getattr(self, name)))
+
+    @property
+    def freeze_limits(self) -> float | PhaseSeconds | None:
+        """The freeze threshold: one number, or one for each phase."""
+        after: Any = self.freeze_after_s
+        return after  # type: ignore[no-any-return]  # a mapping was replaced above
+
+    @property
+    def stall_limits(self) -> StallLimits | None:
+        """The limits of the stall timeout; None if there are none."""
+        after: Any = self.stall_timeout_s
+        gap = after if isinstance(after, PhaseSeconds) else PhaseSeconds(after, after, after)
+        limits = StallLimits(gap, self.first_content_timeout_s)
+        return None if limits.shortest is None else limits
+
+
+def _seconds_by_phase(
+    name: str, value: object, default: float | None, what: str
+) -> float | PhaseSeconds | None:
+    if isinstance(value, PhaseSeconds):
+        return value
+    if not isinstance(value, Mapping):
+        return _seconds(name, value, what, "a number of seconds, a mapping by phase or None")
+    unknown = [phase for phase in value if phase not in PHASES]
+    if unknown or not value:
+        got = f"{unknown[0]!r}" if unknown else "an empty mapping"
+        raise ValueError(f"{name} may have a number for each of {', '.join(PHASES)}, got {got}")
+    return PhaseSeconds(
+        **{phase: _seconds(f"{name}[{phase!r}]", value.get(phase, default), what) for phase in PHASES}
+    )
+
+
+def _seconds(name: str, value: object, what: str, takes: str = "a number of seconds or None") -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be {takes}, got {value!r}")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(
+            f"{name} must be a positive number of seconds, got {value!r}; use None to switch {what} off"
+        )
+    return float(value)
 
 
 def _checked_path(journal: object) -> Path | None:
@@ -102,6 +145,8 @@ class Unset:
 UNSET: Final = Unset()
 
 FREEZE_AFTER = "MIDSTREAM_FREEZE_AFTER_S"
+STALL_TIMEOUT = "MIDSTREAM_STALL_TIMEOUT_S"
+FIRST_CONTENT_TIMEOUT = "MIDSTREAM_FIRST_CONTENT_TIMEOUT_S"
 ATTRIBUTES = "MIDSTREAM_ATTRIBUTES"
 INCLUDE_USAGE = "MIDSTREAM_INCLUDE_USAGE"
 JOURNAL = "MIDSTREAM_JOURNAL"
@@ -150,14 +195,32 @@ def _number_of(unit: str) -> Callable[[str, str], float | None]:
     return read
 
 
+def _by_phase(variable: str, text: str) -> float | dict[str, float | None] | None:
+    if "=" not in text:
+        return _number_of("seconds")(variable, text)
+    pairs = _pairs(text)
+    if pairs is None or not set(pairs) <= set(PHASES):
+        raise ValueError(
+            f"{variable} must look like '30' or 'text=30,reasoning=300,tool_call=120', got {text!r}"
+        )
+    return {phase: _number_of("seconds")(variable, value) for phase, value in pairs.items()}
+
+
 def _path(_variable: str, text: str) -> str | None:
     return text.strip() or None
 
 
 def _attributes(variable: str, text: str) -> dict[str, str]:
+    pairs = _pairs(text)
+    if pairs is None:
+        raise ValueError(f"{variable} must look like 'team=search,app=web', got {text!r}")
+    return pairs
+
+
+def _pairs(text: str) -> dict[str, str] | None:
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if not all(sign and name.strip() and value.strip() for name, sign, value in pairs):
-        raise ValueError(f"{variable} must look like 'team=search,app=web', got {text!r}")
+        return None
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -169,7 +232,9 @@ def _flag(variable: str, text: str) -> bool:
 
 
 _FROM_ENVIRONMENT: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "freeze_after_s": (FREEZE_AFTER, _number_of("seconds")),
+    "freeze_after_s": (FREEZE_AFTER, _by_phase),
+    "stall_timeout_s": (STALL_TIMEOUT, _by_phase),
+    "first_content_timeout_s": (FIRST_CONTENT_TIMEOUT, _number_of("seconds")),
     "attributes": (ATTRIBUTES, _attributes),
     "include_usage": (INCLUDE_USAGE, _flag),
     "journal": (JOURNAL, _path),

@@ -10,39 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 from midstream._support.internal_errors import raised_by_signal_handler, report_internal_error
 from midstream.attribution.rule import Attribution
-from midstream.attribution.shared_freezes import shared
-from midstream.runtime.freeze_log import log_end_frozen, log_freeze, log_thaw
-from midstream.runtime.host import Ending, Host
-from midstream.runtime.watcher import FROZEN_TICK_S
+from midstream.runtime.freeze_log import log_end_frozen, log_stalled
+from midstream.runtime.freezing import Freezing
+from midstream.runtime.host import Ending, Host, deliver
+from midstream.runtime.stall import StallGuard
 from midstream.stream.chunks import NOTHING, Reader, Reading, read_model
-from midstream.stream.errors import error_type_of, outcome_of
+from midstream.stream.errors import STALL_TIMEOUT, error_type_of, outcome_of
 from midstream.stream.freezes import Signal, keep
-from midstream.stream.model import Freeze, FreezeSpan, Outcome, StreamRecord
+from midstream.stream.model import Outcome, StreamRecord
 from midstream.stream.session import Session
-from midstream.stream.snapshots import clock_jump, freeze_of, hidden_of, record_of, span_of, thaw_of
+from midstream.stream.snapshots import clock_jump, record_of, span_of, thaw_of
+from midstream.stream.stalled import StreamStalled
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-    from midstream.telemetry.recorder import Labels, Recorder
+    from midstream.telemetry.recorder import Labels
 
-UNSURE_RECHECK_S = 0.05
-"""How soon to ask again whether a gap is the server's, while our own side is too busy to tell."""
-ROUNDING_S = 1e-6
 
 _FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
 
 
-class Tracker:
+class Tracker(Freezing):
     """The effects around one session.
 
     The iterator drives the session by itself, chunk by chunk, and comes here only for what is rare: a long wait, a
     freeze, a thaw, the end. Those take the monitor's lock, since the watcher or another thread may be there too.
     """
 
-    __slots__ = (
-        "_context", "_counted_s", "_ending", "_monitor", "_shared", "_spans", "attribution", "labels", "session",
-    )  # fmt: skip
+    __slots__ = ("_ending", "_guard")
 
     def __init__(
         self,
@@ -51,16 +47,11 @@ class Tracker:
         attribution: Attribution,
         labels: Labels,
         context: Context | None,
+        *,
+        guard: StallGuard | None = None,
     ) -> None:
-        self.session = session
-        self.attribution = attribution
-        self.labels = labels
-        """The attributes of this stream's metrics."""
-        self._monitor = monitor
-        self._context = context
-        self._counted_s = 0.0  # how much of the time frozen is in the counter by now
-        self._shared = False
-        self._spans: tuple[FreezeSpan, ...] = ()
+        super().__init__(session, monitor, attribution, labels, context)
+        self._guard = guard
         self._ending: Ending | None = None
 
     @property
@@ -71,11 +62,6 @@ class Tracker:
     def belongs_to(self, monitor: Host) -> bool:
         """Whether this is a stream of that monitor."""
         return self._monitor is monitor
-
-    @property
-    def recorder(self) -> Recorder:
-        """Where this stream's metrics go."""
-        return self._monitor.recorder
 
     def __repr__(self) -> str:
         state = "ended" if self.session.ended else self.session.state
@@ -123,21 +109,33 @@ class Tracker:
         report_internal_error("chunk reader", exc)
         self.session.chunk(NOTHING, now)
 
-    def exhausted(self, now: float) -> None:
-        """The stream ended by itself."""
+    def exhausted(self, now: float, *, marked: bool = False) -> None:
+        """The stream ended by itself, or, if no end was `marked`, because the stall timeout ended the read."""
+        stalled = None if marked else self._stalled_by(None)
+        if stalled is not None:
+            self.failed(stalled, now)
+            raise stalled from None
         self._finish(now, lambda: self.session.exhausted(now), None, answered=True)
 
     def failed(self, exc: BaseException, now: float) -> None:
-        """The wait ended with an exception, or what waited is gone."""
+        """The wait ended with an exception, or what waited is gone.
+
+        Raises `StreamStalled` in place of an exception that comes from the stall timeout.
+        """
         if isinstance(exc, GeneratorExit):
             self.dropped()  # raised by the garbage collector, at any moment and in any thread
             return
+        stalled = self._stalled_by(exc)
+        if stalled is not None:
+            exc = stalled
         session, outcome = self.session, outcome_of(exc)
         if outcome is Outcome.ERROR and raised_by_signal_handler(exc):
             outcome = Outcome.CANCELLED  # neither the server nor the connection failed
         # Once the server has said how it ended, that is what counts.
         after_all = outcome is Outcome.CANCELLED and session.answer.finished
         self._finish(now, lambda: session.failed(outcome, now), None if after_all else error_type_of(exc))
+        if stalled is not None:
+            raise stalled from None
 
     def closed(self, exc: BaseException | None) -> None:
         """The caller closes the stream, perhaps while handling an exception.
@@ -173,7 +171,26 @@ class Tracker:
         finally:
             self._monitor.roster.remove(self)
 
+    def endable(self, source: Any) -> Any:
+        """An async source whose steps the stall timeout can end, if it has no other way; else the source itself."""
+        return source if self._guard is None else self._guard.endable(source)
+
+    def _stalled_by(self, exc: BaseException | None) -> StreamStalled | None:
+        return None if self._guard is None else self._guard.instead_of(self.session, exc)
+
+    def release(self) -> None:
+        """The connection is closed or goes back to its pool: the stall timeout must not touch it any more."""
+        if self._guard is not None:
+            with self._monitor.lock:
+                self._guard.release()
+
     # From the roster
+
+    def next_look(self, now: float) -> float | None:
+        """The earliest moment at which there can be something to notice."""
+        stall = None if self._guard is None else self._guard.due(self.session, now)
+        crossing = self.session.next_crossing(now)
+        return min((moment for moment in (crossing, stall) if moment is not None), default=None)
 
     def check(self, now: float) -> float | None:
         """Notice a freeze that is due, look at the wire, count the time frozen; say when to look again."""
@@ -188,7 +205,12 @@ class Tracker:
             look = self.attribution.look(session, now)
         self._announce_hidden()
         crossing = self._check_frozen(now) if session.frozen else self._check_silence(now)
-        return min((moment for moment in (look, crossing) if moment is not None), default=None)
+        stall = (
+            None
+            if self._guard is None
+            else self._guard.check(session, self.attribution, self._monitor.lock, now)
+        )
+        return min((moment for moment in (look, crossing, stall) if moment is not None), default=None)
 
     def abandoned(self) -> None:
         """End a stream that was dropped: with its last event, whenever it was collected, or in the midst of a wait."""
@@ -221,80 +243,6 @@ class Tracker:
         self._announce_hidden()
         return signal
 
-    def _signal(self, signal: Signal, now: float) -> None:
-        """A chunk ended a freeze, or came too late for the watcher to have seen one begin."""
-        if signal is Signal.FROZE:
-            self._notice(now)
-            return
-        with self._monitor.lock:
-            unclaimed = self.session.thaw()
-            self.attribution.thawed(self.session)
-            frozen_s = self._uncounted(self.session.frozen_s)
-            thaw = thaw_of(self.session, shared=self._shared)
-            self._spans = keep(self._spans, span_of(thaw))
-        if unclaimed:
-            self._count_freeze(thaw)
-        log_thaw(thaw)
-        self._shared = False
-        self.recorder.frozen_for(self.labels, frozen_s)
-        self._monitor.hooks.call(self._monitor.settings.on_thaw, thaw, wait=False)
-
-    def _check_silence(self, now: float) -> float | None:
-        session = self.session
-        again = session.next_crossing(now)
-        if again is None or again > now:
-            return again
-        with self._monitor.lock:
-            sure = self.attribution.sure_of_silence(session, now)
-        if not sure:
-            return now + UNSURE_RECHECK_S
-        self._notice(now)
-        return now + FROZEN_TICK_S if session.frozen else session.next_crossing(now)
-
-    def _check_frozen(self, now: float) -> float | None:
-        session = self.session
-        with self._monitor.lock:
-            if not session.frozen:
-                return session.next_crossing(now)
-            frozen_s = self._uncounted(session.frozen_s + session.open_gap(now))
-        self.recorder.frozen_for(self.labels, frozen_s)
-        return now + FROZEN_TICK_S
-
-    def _notice(self, now: float) -> None:
-        monitor, session = self._monitor, self.session
-        together = session.freeze_after_s is not None and session.open_gap(now) >= session.freeze_after_s
-        together = together and shared(session, monitor.sessions(), now)
-        with monitor.lock:
-            if not session.try_freeze(now):
-                return
-            self._shared = together
-            session.note_freeze(shared=int(together))
-        freeze = freeze_of(session, now, shared=together)
-        log_freeze(freeze)
-        self._count_freeze(freeze)
-
-    def _count_freeze(self, freeze: Freeze) -> None:
-        self.recorder.froze(self.labels, self._context, self.session.freezes)
-        self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
-
-    def _announce_hidden(self) -> None:
-        session = self.session
-        if session.freeze_after_s is None:
-            return
-        for since, gap_s in self.attribution.take_hidden_gaps(session.freeze_after_s):
-            freeze = hidden_of(session, since, gap_s)
-            with self._monitor.lock:
-                session.note_freeze(hidden=1)
-                to_the_end = session.ended and since + gap_s >= session.last_event - ROUNDING_S
-                self._spans = keep(self._spans, span_of(freeze, open=to_the_end))
-            self.recorder.hid(self.labels)
-            self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
-
-    def _uncounted(self, frozen_s: float) -> float:
-        new = max(0.0, frozen_s - self._counted_s)
-        self._counted_s += new
-        return new
-
     def _finish(
         self,
         now: float | None,
@@ -320,7 +268,16 @@ class Tracker:
             if ending.record is None:
                 ending.record = self._end(now, end, error_type, answered=answered)
             if ending.record is not None:
-                self._deliver(ending, ending.record, wait=wait)
+                frozen_s = self._uncounted(session.frozen_s) if ending.delivered == 0 else 0.0
+                deliver(
+                    ending,
+                    ending.record,
+                    self._monitor,
+                    self.labels,
+                    self._context,
+                    frozen_s=frozen_s,
+                    wait=wait,
+                )
         except Exception as exc:  # noqa: BLE001 - the caller's stream ends as it would without us
             report_internal_error("record", exc)
         finally:
@@ -368,6 +325,8 @@ class Tracker:
             freeze = thaw_of(session, shared=self._shared)
             self._spans = keep(self._spans, span_of(freeze, open=True))
             log_end_frozen(freeze, outcome)
+        if error_type == STALL_TIMEOUT:
+            log_stalled(thaw_of(session, shared=self._shared), session.content_chunks)
         return record_of(
             session,
             outcome,
@@ -377,18 +336,3 @@ class Tracker:
             clock_jump_s=clock_jump(session.call, self.clock(), self._monitor.wall()),
             freeze_spans=self._spans,
         )
-
-    def _deliver(self, ending: Ending, record: StreamRecord, *, wait: bool) -> None:
-        """Give the record to its receivers. None is given it twice, also if this is interrupted and called again."""
-        monitor = self._monitor
-        if ending.delivered == 0:
-            self.recorder.frozen_for(self.labels, self._uncounted(self.session.frozen_s))
-            self.recorder.ended(self.labels, record, self._context, ending)
-            ending.delivered = 1
-        if ending.delivered == 1:
-            ending.delivered = 2
-            if monitor.journal is not None:
-                monitor.journal.write(record)
-        if ending.delivered == 2:  # a queue that recognizes the same record
-            monitor.hooks.call(monitor.settings.on_end, record, wait=wait)
-            ending.delivered = 3

@@ -36,6 +36,8 @@ PULSE_S = 0.5
 """How long the watcher sleeps at most while streams are open, so that it notices when nothing gets to run."""
 STALL_S = 0.25
 """How late the watcher must be for the process to count as having stood still; a busy machine stays well below."""
+MOST_STANDSTILLS = 64
+"""How many standstills of the process are remembered."""
 SETTLE_S = 0.05
 """How soon the watcher wakes after it was late: only once it wakes in time is the process known to run again."""
 
@@ -68,6 +70,7 @@ class Roster:
         self._worker = Worker("midstream-watcher", self._run)
         self._wakes_at = float("inf")
         self._stalled_from: float | None = None
+        self._stood_still: deque[tuple[float, float]] = deque(maxlen=MOST_STANDSTILLS)
         self._log = OnceLog()
 
     def add(self, stream: WatchedStream, freezes_by: float | None) -> None:
@@ -120,6 +123,14 @@ class Roster:
         if self._stalled_from is None and now - wakes_at > STALL_S:
             return wakes_at
         return self._stalled_from
+
+    def stood_still_during(self, since: float, until: float) -> float:
+        """For how many of these seconds the process did not get to run, as far as is known."""
+        known = list(self._stood_still)
+        now_since = self.stalled_since(until)
+        if now_since is not None:
+            known.append((now_since, until))
+        return sum(max(0.0, min(end, until) - max(start, since)) for start, end in known)
 
     def drain(self) -> None:
         """End the dropped streams that were handed over."""
@@ -202,6 +213,8 @@ class Roster:
             stream = self._inbox.get(timeout=max(0.0, until - now))
         except Empty:
             if self.clock() - until <= STALL_S:
+                if self._stalled_from is not None:
+                    self._stood_still.append((self._stalled_from, self.clock()))
                 self._stalled_from = None
             elif self._stalled_from is None:
                 self._stalled_from = until

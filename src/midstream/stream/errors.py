@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from midstream._support.sanitize import plain_name
 from midstream.stream.model import Outcome
+from midstream.stream.stalled import StreamStalled
 
 TIMEOUT = "timeout"
+STALL_TIMEOUT = "stall_timeout"
+"""The stall timeout of ours, not a time limit of the library's."""
 CONNECTION = "APIConnectionError"
 """The SDK's own word for a broken connection, used as well where it passes on the error of the transport."""
 
@@ -28,6 +31,8 @@ def outcome_of(exc: BaseException) -> Outcome:
 
 def error_type_of(exc: BaseException) -> str:
     """The `error.type` of this exception: a word of low cardinality, never its message."""
+    if isinstance(exc, StreamStalled):
+        return STALL_TIMEOUT
     if _is(exc, _TIMEOUTS):
         return TIMEOUT
     if _is(exc, _CONNECTIONS):

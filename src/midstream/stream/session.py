@@ -14,6 +14,7 @@ from midstream.stream.answer import AnswerState
 from midstream.stream.chunks import REASONING, TEXT, TOOL_CALL, Reading
 from midstream.stream.freezes import Signal, suspect
 from midstream.stream.model import FREEZE_AFTER_S, Call, Outcome, Phase, Suspicion
+from midstream.stream.phases import PhaseSeconds
 
 CAUGHT_UP_S = 0.002
 """A wait this long emptied whatever lay ready: the chunk that ended it is the newest there is."""
@@ -27,7 +28,7 @@ class Session:
     """The bookkeeping of one open stream. Fields are offsets on the monitor's clock or durations, in seconds."""
 
     __slots__ = (
-        "_last_content", "_limit", "_others", "answer", "attributes", "blocked", "call", "caught_up",
+        "_by_phase", "_last_content", "_limit", "_others", "answer", "attributes", "blocked", "call", "caught_up",
         "content_chunks", "ended", "first_chunk", "first_content", "freeze_after_s", "freezes", "frozen",
         "frozen_s", "gap", "hidden", "in_tail", "last_event", "last_gap", "last_gap_at", "last_gap_phase",
         "max_gap", "max_gap_at", "max_gap_open", "max_gap_phase", "max_hold", "max_interval", "opened",
@@ -38,12 +39,16 @@ class Session:
         self,
         call: Call,
         opened: float,
-        freeze_after_s: float | None = FREEZE_AFTER_S,
+        freeze_after_s: float | PhaseSeconds | None = FREEZE_AFTER_S,
         attributes: Mapping[str, str] | None = None,
     ) -> None:
         self.call = call
         self.attributes = attributes or {}
-        self.freeze_after_s = freeze_after_s
+        self._by_phase = freeze_after_s if isinstance(freeze_after_s, PhaseSeconds) else None
+        self.freeze_after_s: float | None = (
+            freeze_after_s.text if isinstance(freeze_after_s, PhaseSeconds) else freeze_after_s
+        )
+        """The threshold for the gap in progress, in seconds."""
         self.answer = AnswerState()
         self.opened = opened
         self.ended = False
@@ -84,7 +89,7 @@ class Session:
         self.stood_still = 0.0
         self.suspected: Suspicion = "unknown"
 
-        self._limit = math.inf if freeze_after_s is None else freeze_after_s
+        self._limit = math.inf if self.freeze_after_s is None else self.freeze_after_s
 
     @property
     def waiting(self) -> bool:
@@ -150,7 +155,8 @@ class Session:
         else:
             self.content_chunks += 1
             self._content(now)
-            self.phase = reading.phase
+            if reading.phase != self.phase:
+                self._enter_phase(reading.phase)
             self.gap = 0.0
         if reading.finishes and self.answer.finished:
             # Where output has come after a finish reason before, one that rides on output is not believed again.
@@ -264,6 +270,12 @@ class Session:
             self.freezes += 1
         self.frozen = False
         return unclaimed
+
+    def _enter_phase(self, phase: Phase) -> None:
+        self.phase = phase
+        if self._by_phase is not None:
+            self.freeze_after_s = self._by_phase.of(phase)
+            self._limit = math.inf if self.freeze_after_s is None else self.freeze_after_s
 
     def _enter_tail(self) -> None:
         """The answer was over with its last output: the wait since then is the tail. A reported freeze stays."""

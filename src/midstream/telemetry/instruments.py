@@ -97,6 +97,11 @@ ENDED = Metric(
     "Streams that ended.",
     "a stream, by outcome and finish reason", attributes=(*COMMON, OUTCOME, FINISH_REASON),
 )
+STALL_TIMEOUTS = Metric(
+    "stream.stall_timeouts", "counter", "{stream}",
+    "Streams that the stall timeout ended.",
+    "a stream that was ended because the server's gap reached `stall_timeout_s` or `first_content_timeout_s`",
+)
 LIMIT_HITS = Metric(
     "stream.limit_hits", "counter", "{stream}",
     "Streams that reached the token limit they asked for.",
@@ -140,7 +145,8 @@ FIRST_CHUNK = Metric(
 
 METRICS = (
     MAX_GAP, FIRST_CONTENT, MAX_HOLD, TAIL, FREEZES, HIDDEN_FREEZES, FROZEN_TIME, ACTIVE, FROZEN, OPEN_GAP,
-    ENDED, LIMIT_HITS, LIMIT_USED, USAGE_MISSING, BUFFERED, TOKEN_USAGE, OPERATION_DURATION, FIRST_CHUNK,
+    ENDED, STALL_TIMEOUTS, LIMIT_HITS, LIMIT_USED, USAGE_MISSING, BUFFERED, TOKEN_USAGE, OPERATION_DURATION,
+    FIRST_CHUNK,
 )
 # fmt: on
 

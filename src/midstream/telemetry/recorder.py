@@ -12,6 +12,7 @@ from opentelemetry.trace import get_current_span
 
 from midstream._support.internal_errors import Guard
 from midstream._support.sanitize import valid_name
+from midstream.stream.errors import STALL_TIMEOUT
 from midstream.stream.finish_reasons import stream_finish_label
 from midstream.stream.model import Call, Outcome, StreamRecord
 from midstream.telemetry import gauges
@@ -36,6 +37,7 @@ _BORN: tuple[tuple[Metric, Mapping[str, str]], ...] = (
     (metrics.FREEZES, {}),
     (metrics.HIDDEN_FREEZES, {}),
     (metrics.FROZEN_TIME, {}),
+    (metrics.STALL_TIMEOUTS, {}),
     (metrics.LIMIT_HITS, {}),
     (metrics.USAGE_MISSING, {}),
     (metrics.BUFFERED, {}),
@@ -91,6 +93,8 @@ def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
     yield MetricSample(
         metrics.ENDED, 1, {metrics.OUTCOME: record.outcome.value, metrics.FINISH_REASON: finish}
     )
+    if record.error_type == STALL_TIMEOUT:
+        yield MetricSample(metrics.STALL_TIMEOUTS, 1)
     if record.limit_hit:
         yield MetricSample(metrics.LIMIT_HITS, 1)
     if record.buffered:

@@ -12,6 +12,7 @@ from midstream.integrations.tracing import current_trace_ids
 from midstream.runtime.iterators import AsyncSteps, Steps
 from midstream.runtime.monitor import Monitor
 from midstream.runtime.scope import Scope, leave
+from midstream.runtime.stall import ReadEnd
 from midstream.runtime.tracker import Tracker
 from midstream.stream.generic_chunks import read_foreign
 from midstream.stream.model import Call
@@ -44,7 +45,9 @@ class StreamLifetime:
         self.tracker.dropped()
 
 
-def open_tracker(monitor: Monitor, started: float | None, *, on_loop: bool) -> Tracker:
+def open_tracker(
+    monitor: Monitor, started: float | None, end: ReadEnd | None = None, *, on_loop: bool
+) -> Tracker:
     """Begin to follow a stream of which neither model nor server is known: those labels are left out."""
     trace_id, span_id = current_trace_ids()
     call = Call(
@@ -58,7 +61,7 @@ def open_tracker(monitor: Monitor, started: float | None, *, on_loop: bool) -> T
         trace_id=trace_id,
         span_id=span_id,
     )
-    return monitor.open(call, otel_context.get_current(), on_loop=on_loop)
+    return monitor.open(call, otel_context.get_current(), on_loop=on_loop, end=end)
 
 
 class ScopedSteps(Steps):

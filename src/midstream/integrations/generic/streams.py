@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from midstream.integrations.ending import stream_end
 from midstream.integrations.generic.lifetime import (
     AsyncScopedSteps,
     ScopedSteps,
@@ -46,7 +47,8 @@ def follow(stream: Any, monitor: Monitor, started: float | None = None) -> Any:
         started = monitor.process.clock()  # a generator does nothing before it is asked
     kind = type(stream)
     on_loop = hasattr(kind, "__anext__") or hasattr(kind, "__aiter__")
-    lifetime = StreamLifetime(open_tracker(monitor, started, on_loop=on_loop), Scope(monitor), monitor)
+    end = stream_end(monitor, stream, on_loop=on_loop)
+    lifetime = StreamLifetime(open_tracker(monitor, started, end, on_loop=on_loop), Scope(monitor), monitor)
     opened_inside()
     return proxy_for(_StreamState(stream, lifetime), _METHODS)
 

@@ -13,6 +13,7 @@ import wrapt
 
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import WireClock, wire_clock_of
+from midstream.integrations.ending import aiohttp_timeout, loop_end
 from midstream.integrations.http.following import Sending, observer_for, sending
 from midstream.integrations.http.observer import BodyObserver
 from midstream.integrations.http.requests import Exchange
@@ -73,11 +74,24 @@ def _observe(request: Sending, response: Any, kwargs: dict[str, Any]) -> None:
             content_encoding=response.headers.get("Content-Encoding", ""),
             body=lambda: kwargs.get("json") if kwargs.get("json") is not None else kwargs.get("data"),
         )
-        observer = observer_for(request, exchange, lambda clock: _wire(response, clock), on_loop=True)
+        observer = observer_for(
+            request,
+            exchange,
+            lambda clock: _wire(response, clock),
+            on_loop=True,
+            stall=lambda monitor: (loop_end(monitor, lambda: _abort(response)), aiohttp_timeout()),
+        )
         if observer is not None:
             response.content = ObservedReader(response.content, observer)
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
         report_internal_error("response", exc)
+
+
+def _abort(response: Any) -> None:
+    """Drop the connection, unless the response is complete and has given it back."""
+    transport = getattr(response.connection, "transport", None)
+    if transport is not None:
+        transport.abort()
 
 
 def _wire(response: Any, clock: Callable[[], float]) -> WireClock | None:

@@ -22,6 +22,8 @@ from midstream.integrations.openai.calls import is_call_in_progress
 from midstream.integrations.openai.pending import current_owner
 from midstream.runtime.monitor import Monitor
 from midstream.runtime.scope import Clients, opened_inside
+from midstream.runtime.stall import ReadEnd
+from midstream.stream.stalled import LibraryTimeout
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,12 +85,14 @@ def observer_for(
     wire: Callable[[Callable[[], float]], WireClock | None],
     *,
     on_loop: bool,
+    stall: Callable[[Monitor], tuple[ReadEnd | None, LibraryTimeout | None]],
     encoded: bool = False,
     retries: int | None = None,
 ) -> BodyObserver | None:
     """The observer of a response's body; None if the response is no answer to follow.
 
     `wire` makes the wire clock of the connection. It is not asked for a compressed body, whose bytes are no output.
+    `stall` is asked only with a stall timeout: how it ends a read, and what this library raises then.
     """
     if not may_stream(exchange):
         return None
@@ -100,6 +104,8 @@ def observer_for(
         return None
     clock = None if exchange.compressed else wire(process.clock)
     call = replace(answer.call, retries=retries)
-    tracker = monitor.open(call, otel_context.get_current(), clock, on_loop=on_loop)
+    end, library = (None, None) if monitor.stall_limits is None else stall(monitor)
+    context = otel_context.get_current()
+    tracker = monitor.open(call, context, clock, on_loop=on_loop, end=end, library=library)
     opened_inside()
     return BodyObserver(tracker, answer.read, answer.splitter, encoded=encoded)

@@ -11,6 +11,7 @@ from typing import Any
 
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import wire_clock
+from midstream.integrations.ending import http_timeout, response_end
 from midstream.integrations.http.following import Sending, observer_for, sending
 from midstream.integrations.http.httpx_streams import ObservedDecoder, observed_kinds
 from midstream.integrations.http.requests import STREAMED, Exchange
@@ -88,6 +89,10 @@ def _observe(request: Sending, response: Any, kind: Callable[..., Any], *, on_lo
             exchange,
             lambda clock: wire_clock(response, clock),
             on_loop=on_loop,
+            stall=lambda monitor: (
+                response_end(monitor, response, on_loop=on_loop),
+                http_timeout(response),
+            ),
             encoded=exchange.compressed,
             retries=count_retries(response, None),
         )

@@ -6,7 +6,7 @@ The classes are made from the library's own, which is not imported here: a respo
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -47,7 +47,7 @@ class AsyncPieces:
     __slots__ = ("_next", "_observer")
 
     def __init__(self, source: AsyncIterator[bytes], observer: BodyObserver) -> None:
-        self._next = source.__anext__
+        self._next: Callable[[], Awaitable[bytes]] = observer.tracker.endable(source).__anext__
         self._observer = observer
 
     def __aiter__(self) -> AsyncIterator[bytes]:

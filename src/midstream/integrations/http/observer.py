@@ -93,6 +93,7 @@ class BodyObserver:
 
     def closed(self, exc: BaseException | None) -> None:
         """The reader closes the response, perhaps because of this exception."""
+        self.tracker.release()
         self.tracker.closed(exc)
 
     def _take(self, piece: bytes, now: float) -> None:
@@ -136,13 +137,13 @@ class BodyObserver:
 
     def _event(self, name: bytes, data: bytes, now: float) -> Reading | None:
         if data == DONE:
-            self.tracker.exhausted(now)
+            self.tracker.exhausted(now, marked=True)
             return None
         value = parse_event(name, data)
         reading = self._read(value)
         self.tracker.read(value, lambda _: reading, now)
         if is_last(value):
-            self.tracker.exhausted(now)
+            self.tracker.exhausted(now, marked=True)
         return reading
 
     def _reading_of(self, piece: bytes) -> Reading:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import WireClock, wire_clock_of
+from midstream.integrations.ending import http_timeout, socket_end
 from midstream.integrations.http.following import Sending, observer_for, sending
 from midstream.integrations.http.observer import BodyObserver
 from midstream.integrations.http.requests import Exchange
@@ -73,7 +74,13 @@ def _observe(request: Sending, response: Any) -> None:
             content_encoding=headers.get("content-encoding", ""),
             body=lambda: asked.body,
         )
-        observer = observer_for(request, exchange, lambda clock: _wire(raw, clock), on_loop=False)
+        observer = observer_for(
+            request,
+            exchange,
+            lambda clock: _wire(raw, clock),
+            on_loop=False,
+            stall=lambda monitor: (socket_end(monitor, _socket(raw)), http_timeout(response)),
+        )
         if observer is not None:
             _ObservedRaw(raw, observer, compressed=exchange.compressed)
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
@@ -81,8 +88,11 @@ def _observe(request: Sending, response: Any) -> None:
 
 
 def _wire(raw: Any, clock: Callable[[], float]) -> WireClock | None:
-    connection = getattr(raw, "_connection", None)
-    return wire_clock_of(getattr(connection, "sock", None), clock, raw.headers)
+    return wire_clock_of(_socket(raw), clock, raw.headers)
+
+
+def _socket(raw: Any) -> Any:
+    return getattr(getattr(raw, "_connection", None), "sock", None)
 
 
 class _Url:
@@ -174,6 +184,7 @@ class _ObservedRaw:
 
     def _closing(self, name: str) -> Callable[..., Any]:
         def close(*args: Any, **kwargs: Any) -> Any:
+            self._observer.tracker.release()
             if not self._inside:
                 try:
                     self._observer.closed(sys.exc_info()[1])

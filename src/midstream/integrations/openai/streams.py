@@ -18,6 +18,7 @@ from opentelemetry import context as otel_context
 
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import wire_clock
+from midstream.integrations.ending import response_end, sdk_timeout
 from midstream.integrations.openai.pending import (
     PendingCall,
     is_followed,
@@ -71,7 +72,11 @@ def _follow(stream: Any, pending: PendingCall) -> None:
     wire, on_loop = wire_clock(response, pending.monitor.process.clock), hasattr(source, "__anext__")
     tracker = None
     try:
-        tracker = pending.monitor.open(pending.call, pending.context, wire, on_loop=on_loop)
+        end = response_end(pending.monitor, response, on_loop=on_loop)
+        library = None if end is None else sdk_timeout(stream)
+        tracker = pending.monitor.open(
+            pending.call, pending.context, wire, on_loop=on_loop, end=end, library=library
+        )
         hide = is_usage_chunk if pending.hide_usage else None
         read = pending.read or reader_for(pending.call.operation)
         follower = _FOLLOWERS.get(type(source)) or (AsyncSteps if on_loop else Steps)
@@ -142,6 +147,7 @@ class CloseHook:
     def __call__(self) -> Any:
         """Close, as without us, once the session knows."""
         try:
+            self._tracker.release()
             if self._before is None:
                 vars(self._owner).pop(self._name, None)
             else:
