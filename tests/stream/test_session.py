@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from midstream.stream.chunks import NOTHING, REASONING, TEXT, TOOL_CALL, Reading
@@ -28,6 +28,9 @@ def reasoning(thought: str) -> str:
 
 
 @given(st.lists(st.tuples(READINGS, SECONDS, SECONDS), max_size=40), SECONDS)
+@example(
+    [(Reading(finishes=((0, "stop"),)), 0.0, 0.0), (TEXT, 0.0, 0.5), (TEXT, 0.0, 0.0), (TEXT, 0.0, 0.5)], 0.0
+)
 def test_the_short_way_of_keeping_the_books_gives_the_same_record(
     chunks: list[tuple[Reading, float, float]], tail: float
 ) -> None:

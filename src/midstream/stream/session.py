@@ -326,7 +326,8 @@ class Session:
             # The answer goes on, in this choice or another: what looked like the tail was a gap. If a bare finish
             # reason has ended a freeze, that one is over and counted.
             self.answer.on_output(reading.choices)
-            signal = self._end_gap(self.tail if self.gap >= self._limit else self.gap + self.tail)
+            if self.content_chunks:  # before the first output there is no gap
+                signal = self._end_gap(self.tail if self.gap >= self._limit else self.gap + self.tail)
             self.tail = 0.0
             self.in_tail = False
         self.answer.on_reading(reading)
