@@ -302,7 +302,7 @@ def test_what_is_no_prometheus_is_said_so(
 
 
 @pytest.mark.parametrize(
-    ("count", "status", "line"), [("1", 0, "33 of 33 rules have data"), (None, 1, "0 of 33 rules have data")]
+    ("count", "status", "line"), [("1", 0, "34 of 34 rules have data"), (None, 1, "0 of 34 rules have data")]
 )
 def test_the_check_ends_as_its_findings(
     count: str | None, status: int, line: str, capsys: pytest.CaptureFixture[str]
@@ -326,9 +326,9 @@ RELATIVE = (
     [
         (
             RUNBOOK,
-            "wrote 33 alerts to {}; name it under rule_files in prometheus.yml, and reload Prometheus\n",
+            "wrote 34 alerts to {}; name it under rule_files in prometheus.yml, and reload Prometheus\n",
         ),
-        ((*RUNBOOK, "--format", "operator"), "wrote 33 alerts to {0}; apply it: kubectl apply -f {0}\n"),
+        ((*RUNBOOK, "--format", "operator"), "wrote 34 alerts to {0}; apply it: kubectl apply -f {0}\n"),
         (
             (*RUNBOOK, "--format", "grafana", "--only", "StreamFrozen"),
             "wrote 1 alert to {}; put it into provisioning/alerting of Grafana, and restart Grafana\n",

@@ -18,10 +18,11 @@ from openai import AsyncOpenAI, OpenAI
 
 from midstream import StreamStalled
 from midstream.runtime.monitor import Monitor, Process
-from midstream.runtime.settings import Settings
+from midstream.runtime.settings import Settings, settings_from
 from midstream.runtime.tracker import Tracker
 from midstream.stream.chunks import NOTHING, REASONING, TEXT, TOOL_CALL, Reading
 from midstream.stream.model import Call
+from midstream.stream.phases import PhaseSeconds, StallLimits
 from midstream.testing import DONE, PING, ManualClock, collect, finish, text
 from support.harness import ASK
 
@@ -261,3 +262,55 @@ def test_freeze_and_timeout_are_one_gap(caplog: pytest.LogCaptureFixture) -> Non
     assert record.frozen_s == pytest.approx(record.max_gap_s or 0.0)
     events = [line.midstream_event for line in caplog.records if hasattr(line, "midstream_event")]
     assert events == ["freeze", "end", "stall_timeout"]
+
+
+def test_freeze_threshold_is_that_of_the_phase(caplog: pytest.LogCaptureFixture) -> None:
+    """A pause of a minute in reasoning is no freeze under thresholds by phase; one of 6 s in text is."""
+    clock, tracker, _ = a_stream(freeze_after_s={"text": 5, "reasoning": 300})
+    gets(tracker, clock, 1.0, REASONING)
+    gets(tracker, clock, 60.0, REASONING)
+    gets(tracker, clock, 60.0, TEXT)
+    assert tracker.session.freezes == 0
+    gets(tracker, clock, 6.0, TEXT)
+    assert tracker.session.freezes == 1
+    gets(tracker, clock, 1.0, REASONING)
+    asks(tracker, clock)
+    clock.advance(299.0)
+    assert tracker.session.freezes == 1
+    clock.advance(2.0)
+    assert tracker.session.freezes == 2
+
+    said = [(line.midstream_event, line.phase, line.freeze_after_s) for line in caplog.records]  # type: ignore[attr-defined]
+    assert said == [("freeze", "text", 5.0), ("thaw", "text", 5.0), ("freeze", "reasoning", 300.0)]
+
+
+@pytest.mark.parametrize("name", ["freeze_after_s", "stall_timeout_s"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"thinking": 5}, "may have a number for each of text, reasoning, tool_call, got 'thinking'"),
+        ({}, "may have a number for each of text, reasoning, tool_call, got an empty mapping"),
+        ({"text": -1}, r"\['text'\] must be a positive number of seconds, got -1"),
+        ("5", "must be a number of seconds, a mapping by phase or None, got '5'"),
+        (True, "must be a number of seconds, a mapping by phase or None, got True"),
+    ],
+)
+def test_setting_that_is_none_is_named(name: str, value: Any, message: str) -> None:
+    """One sentence with the value and the remedy."""
+    with pytest.raises((TypeError, ValueError), match=f"{name}.*{message}|{name}{message}"):
+        Settings(**{name: value})
+
+
+def test_variables_take_numbers_by_phase() -> None:
+    """And a phase that is left out keeps the default."""
+    environ = {
+        "MIDSTREAM_FREEZE_AFTER_S": "reasoning=60",
+        "MIDSTREAM_STALL_TIMEOUT_S": "text=30,reasoning=300",
+        "MIDSTREAM_FIRST_CONTENT_TIMEOUT_S": "90",
+    }
+    settings = settings_from(environ, {})
+
+    assert settings.freeze_limits == PhaseSeconds(text=5.0, reasoning=60.0, tool_call=5.0)
+    assert settings.stall_limits == StallLimits(PhaseSeconds(30.0, 300.0, None), 90.0)
+    with pytest.raises(ValueError, match="MIDSTREAM_STALL_TIMEOUT_S must look like '30' or 'text=30"):
+        settings_from({"MIDSTREAM_STALL_TIMEOUT_S": "thinking=5"}, {})

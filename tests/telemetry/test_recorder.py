@@ -48,6 +48,8 @@ LABELS = {
     "server.address": "api.example.com",
     "server.port": "8000",
 }
+IN_TEXT = {**LABELS, "stream.phase": "text"}
+PHASES = ("text", "reasoning", "tool_call")
 
 
 @dataclass
@@ -99,7 +101,7 @@ def test_a_record_becomes_one_sample_for_everything_that_was_measured() -> None:
     )
 
     assert list(samples_of(record)) == [
-        MetricSample(MAX_GAP, 7.0),
+        MetricSample(MAX_GAP, 7.0, {"stream.phase": "text"}),
         MetricSample(FIRST_CONTENT, 0.5),
         MetricSample(MAX_HOLD, 0.125),
         MetricSample(TAIL, 0.0625),
@@ -296,9 +298,9 @@ def test_counters_are_born_at_zero_with_the_first_stream() -> None:
 
     born = {metric.name: desk.values(metric.name) for metric in METRICS if metric.kind == "counter"}
     assert born == {
-        "stream.freezes": [(LABELS, 0)],
+        "stream.freezes": [({**LABELS, "stream.phase": phase}, 0) for phase in PHASES],
         "stream.hidden_freezes": [(LABELS, 0)],
-        "stream.frozen_time": [(LABELS, 0)],
+        "stream.frozen_time": [({**LABELS, "stream.phase": phase}, 0) for phase in PHASES],
         "stream.stall_timeouts": [(LABELS, 0)],
         "stream.limit_hits": [(LABELS, 0)],
         "stream.usage_missing": [(LABELS, 0)],
@@ -328,8 +330,12 @@ def test_a_freeze_counts_at_once_and_its_time_while_it_passes() -> None:
     for seconds in (5.0, 1.5, 0.0, -1.0):
         desk.recorder.frozen_for(LABELS, seconds)
 
-    assert desk.values("stream.freezes") == [(LABELS, 1)]
-    assert desk.values("stream.frozen_time") == [(LABELS, 6.5)]
+    desk.recorder.froze(LABELS, None, 2, phase="reasoning")
+    desk.recorder.frozen_for(LABELS, 60.0, phase="reasoning")
+
+    thinking = {**LABELS, "stream.phase": "reasoning"}
+    assert desk.values("stream.freezes") == [(IN_TEXT, 1), (thinking, 1)]
+    assert desk.values("stream.frozen_time") == [(IN_TEXT, 6.5), (thinking, 60.0)]
 
 
 def test_a_freeze_that_a_busy_caller_did_not_wait_for_counts_apart() -> None:
@@ -349,7 +355,7 @@ def test_an_ended_stream_counts_by_outcome_and_finish_reason() -> None:
 
     assert desk.values("stream.ended") == [({**LABELS, "outcome": "completed", "finish_reason": "length"}, 1)]
     (gap,) = desk.points("stream.max_gap")
-    assert dict(gap.attributes) == LABELS
+    assert dict(gap.attributes) == IN_TEXT
 
 
 def test_a_gap_of_half_a_day_is_counted_and_kept() -> None:
@@ -381,7 +387,7 @@ def test_totals_work_as_deltas_too() -> None:
     desk.recorder.froze(LABELS, None)
     desk.recorder.froze(LABELS, None)
 
-    assert (first, desk.values("stream.freezes")) == ([(LABELS, 1)], [(LABELS, 2)])
+    assert (first, desk.values("stream.freezes")) == ([(IN_TEXT, 1)], [(IN_TEXT, 2)])
 
 
 # Traces
@@ -448,7 +454,7 @@ def test_a_span_gets_no_more_than_sixteen_events(tracer: trace.Tracer, spans: In
 
     (ended,) = spans.get_finished_spans()
     assert len(ended.events) == 16
-    assert desk.values("stream.freezes") == [(LABELS, 40)]
+    assert desk.values("stream.freezes") == [(IN_TEXT, 40)]
 
 
 def test_a_span_that_has_ended_is_left_alone(
@@ -619,7 +625,7 @@ def test_a_list_of_streams_that_fails_costs_the_gauges_only(caplog: pytest.LogCa
     use_everything(recorder)
 
     assert desk.values("stream.active") == [(LABELS, 0)]
-    assert desk.values("stream.freezes") == [(LABELS, 1)]
+    assert (IN_TEXT, 1) in desk.values("stream.freezes")
     assert [record.getMessage() for record in caplog.records] == [
         "the gauges failed with RuntimeError; your stream is unaffected"
     ]
@@ -636,7 +642,7 @@ def test_a_span_that_fails_costs_the_span_only(caplog: pytest.LogCaptureFixture)
     desk = Desk()
     use_everything(desk.recorder, in_span(BrokenSpan(trace.INVALID_SPAN_CONTEXT)))
 
-    assert desk.values("stream.freezes") == [(LABELS, 1)]
+    assert (IN_TEXT, 1) in desk.values("stream.freezes")
     assert len(desk.points("stream.max_gap")) == 1
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("the span attributes failed with RuntimeError; ")
@@ -671,7 +677,7 @@ def test_a_provider_that_works_again_is_used_again() -> None:
     clock.advance(60.0)
     use_everything(recorder)
 
-    assert desk.values("stream.freezes") == [(LABELS, 1)]
+    assert (IN_TEXT, 1) in desk.values("stream.freezes")
 
 
 @pytest.mark.usefixtures("in_production")

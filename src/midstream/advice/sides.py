@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from midstream._support.statistics import nearest_rank
 from midstream.advice.comparison import Side
 from midstream.advice.lengths import chunks_are_tokens
+from midstream.advice.threshold import froze_past
 from midstream.sources.fleet import Fleet, Histogram, Slice
 from midstream.stream.model import Outcome, StreamRecord
 
@@ -68,7 +69,7 @@ def side_of_records(records: Sequence[StreamRecord], freeze_after_s: float) -> S
         until=max((record.started_at + record.duration_s for record in records), default=0.0),
         streams=len(records),
         judged=len(seen),
-        froze=sum((record.max_gap_s or 0.0) >= freeze_after_s for record in seen),
+        froze=sum(froze_past(record, freeze_after_s) for record in seen),
         gaps=gaps,
         first_content=Values(tuple(sorted(value for value in first if value is not None))),
         slices=tuple(_slices(records, tokens if known else None, seen, busy, freeze_after_s)),
@@ -189,7 +190,7 @@ def _slices(
     for record in seen:
         index = min(pieces - 1, max(0, bisect_right(edges, record.started_at) - 1))
         streams[index] += 1
-        froze[index] += (record.max_gap_s or 0.0) >= freeze_after_s
+        froze[index] += froze_past(record, freeze_after_s)
     for index in range(pieces):
         low, high = edges[index], edges[index + 1]
         seconds = sum(max(0.0, min(high, until) - max(low, since)) for since, until in busy)

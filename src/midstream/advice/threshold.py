@@ -22,6 +22,15 @@ def is_measured(record: StreamRecord) -> bool:
     return record.max_gap_s is not None and not record.buffered
 
 
+def froze_past(record: StreamRecord, freeze_after_s: float) -> bool:
+    """Whether the longest gap of a stream reached `freeze_after_s`.
+
+    In reasoning the stream's own threshold applies if it is longer: such a pause is normal there.
+    """
+    own = record.freeze_after_s if record.max_gap_phase == "reasoning" else None
+    return (record.max_gap_s or 0.0) >= max(freeze_after_s, own or 0.0)
+
+
 def threshold_of(records: Sequence[StreamRecord]) -> Threshold:
     """Return the threshold with which these streams were watched; the default if there are none."""
     seen = [record for record in records if is_measured(record)]

@@ -15,7 +15,7 @@ from midstream.runtime.watcher import FROZEN_TICK_S
 from midstream.stream.freezes import Signal, keep
 from midstream.stream.model import Freeze, FreezeSpan
 from midstream.stream.session import Session
-from midstream.stream.snapshots import freeze_of, hidden_of, span_of, thaw_of
+from midstream.stream.snapshots import freeze_of, hidden_of, span_of, thaw_of, threshold_in
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -79,7 +79,7 @@ class Freezing:
             self._count_freeze(thaw)
         log_thaw(thaw)
         self._shared = False
-        self.recorder.frozen_for(self.labels, frozen_s)
+        self.recorder.frozen_for(self.labels, frozen_s, phase=thaw.phase)
         self._monitor.hooks.call(self._monitor.settings.on_thaw, thaw, wait=False)
 
     def _check_silence(self, now: float) -> float | None:
@@ -100,7 +100,8 @@ class Freezing:
             if not session.frozen:
                 return session.next_crossing(now)
             frozen_s = self._uncounted(session.frozen_s + session.open_gap(now))
-        self.recorder.frozen_for(self.labels, frozen_s)
+            phase = session.phase
+        self.recorder.frozen_for(self.labels, frozen_s, phase=phase)
         return now + FROZEN_TICK_S
 
     def _notice(self, now: float) -> None:
@@ -117,14 +118,16 @@ class Freezing:
         self._count_freeze(freeze)
 
     def _count_freeze(self, freeze: Freeze) -> None:
-        self.recorder.froze(self.labels, self._context, self.session.freezes)
+        self.recorder.froze(self.labels, self._context, self.session.freezes, phase=freeze.phase)
         self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
 
     def _announce_hidden(self) -> None:
         session = self.session
-        if session.freeze_after_s is None:
-            return
-        for since, gap_s in self.attribution.take_hidden_gaps(session.freeze_after_s):
+        limits = [threshold_in(session, phase) for phase in (session.phase, session.last_gap_phase)]
+        known = [limit for limit in limits if limit is not None]
+        if len(known) < len(limits):
+            return  # a phase in which no gap is a freeze
+        for since, gap_s in self.attribution.take_hidden_gaps(max(known)):
             freeze = hidden_of(session, since, gap_s)
             with self._monitor.lock:
                 session.note_freeze(hidden=1)

@@ -9,7 +9,7 @@ from midstream._support.lifecycle import RecoverableLock
 from midstream.runtime.hooks import Hooks
 from midstream.runtime.settings import Settings
 from midstream.runtime.watcher import Roster
-from midstream.stream.model import StreamRecord
+from midstream.stream.model import Phase, StreamRecord
 from midstream.stream.session import Session
 
 if TYPE_CHECKING:
@@ -108,14 +108,15 @@ def deliver(
     context: Context | None,
     *,
     frozen_s: float,
+    phase: Phase,
     wait: bool,
 ) -> None:
-    """Give the record to its receivers, and the counter the seconds frozen that it has not got yet.
+    """Give the record to its receivers, and the counter the seconds frozen in this phase that it has not got yet.
 
     No receiver is given it twice, also if this is interrupted and called again.
     """
     if ending.delivered == 0:
-        host.recorder.frozen_for(labels, frozen_s)
+        host.recorder.frozen_for(labels, frozen_s, phase=phase)
         host.recorder.ended(labels, record, context, ending)
         ending.delivered = 1
     if ending.delivered == 1:

@@ -276,6 +276,7 @@ class Tracker(Freezing):
                     self.labels,
                     self._context,
                     frozen_s=frozen_s,
+                    phase=session.last_gap_phase,
                     wait=wait,
                 )
         except Exception as exc:  # noqa: BLE001 - the caller's stream ends as it would without us

@@ -12,6 +12,7 @@ from midstream.telemetry.instruments import (
     MODEL,
     OPERATION,
     OUTCOME,
+    PHASE,
     PORT,
     PROVIDER,
     Metric,
@@ -26,6 +27,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "operation": OPERATION,
     "provider": PROVIDER,
     "outcome": OUTCOME,
+    "phase": PHASE,
 }
 """What people call our attributes in a condition."""
 

@@ -235,7 +235,8 @@ class StreamRecord:
     freeze_spans: tuple[FreezeSpan, ...] = ()
     """The freezes one by one, in the order in which they began, hidden ones too; of more than 64 the longest."""
     freeze_after_s: float | None = None
-    """The gap in seconds from which it counted as a freeze. None: none did, or it is not known."""
+    """The gap in seconds from which it counted as a freeze, in the phase of the longest gap where phases differ.
+    None: none did, or it is not known."""
 
     def __repr__(self) -> str:
         gap = "" if self.max_gap_s is None else f", max_gap {self.max_gap_s:.2f} s"

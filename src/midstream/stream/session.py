@@ -28,11 +28,12 @@ class Session:
     """The bookkeeping of one open stream. Fields are offsets on the monitor's clock or durations, in seconds."""
 
     __slots__ = (
-        "_by_phase", "_last_content", "_limit", "_others", "answer", "attributes", "blocked", "call", "caught_up",
-        "content_chunks", "ended", "first_chunk", "first_content", "freeze_after_s", "freezes", "frozen",
-        "frozen_s", "gap", "hidden", "in_tail", "last_event", "last_gap", "last_gap_at", "last_gap_phase",
-        "max_gap", "max_gap_at", "max_gap_open", "max_gap_phase", "max_hold", "max_interval", "opened",
-        "phase", "shared", "steady", "stood_still", "suspected", "tail", "unnamed", "wait_from", "waited",
+        "_last_content", "_limit", "_others", "answer", "attributes", "blocked", "by_phase", "call",
+        "caught_up", "content_chunks", "ended", "first_chunk", "first_content", "freeze_after_s", "freezes",
+        "frozen", "frozen_s", "gap", "hidden", "in_tail", "last_event", "last_gap", "last_gap_at",
+        "last_gap_phase", "max_gap", "max_gap_at", "max_gap_open", "max_gap_phase", "max_hold",
+        "max_interval", "opened", "phase", "shared", "steady", "stood_still", "suspected", "tail", "unnamed",
+        "wait_from", "waited",
     )  # fmt: skip
 
     def __init__(
@@ -44,7 +45,7 @@ class Session:
     ) -> None:
         self.call = call
         self.attributes = attributes or {}
-        self._by_phase = freeze_after_s if isinstance(freeze_after_s, PhaseSeconds) else None
+        self.by_phase = freeze_after_s if isinstance(freeze_after_s, PhaseSeconds) else None
         self.freeze_after_s: float | None = (
             freeze_after_s.text if isinstance(freeze_after_s, PhaseSeconds) else freeze_after_s
         )
@@ -273,8 +274,8 @@ class Session:
 
     def _enter_phase(self, phase: Phase) -> None:
         self.phase = phase
-        if self._by_phase is not None:
-            self.freeze_after_s = self._by_phase.of(phase)
+        if self.by_phase is not None:
+            self.freeze_after_s = self.by_phase.of(phase)
             self._limit = math.inf if self.freeze_after_s is None else self.freeze_after_s
 
     def _enter_tail(self) -> None:

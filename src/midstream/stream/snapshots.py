@@ -87,7 +87,7 @@ def record_of(
         trace_id=call.trace_id,
         span_id=call.span_id,
         freeze_spans=freeze_spans,
-        freeze_after_s=session.freeze_after_s,
+        freeze_after_s=threshold_in(session, session.max_gap_phase or session.phase),
     )
 
 
@@ -112,6 +112,11 @@ def thaw_of(session: Session, *, shared: bool = False) -> Freeze:
 def hidden_of(session: Session, since: float, gap_s: float) -> Freeze:
     """A freeze that the caller did not wait for, as `on_freeze` gets it once it is known."""
     return _freeze(session, gap_s, since, session.phase, hidden=True)
+
+
+def threshold_in(session: Session, phase: Phase) -> float | None:
+    """From how many seconds on a gap in this phase of the stream is a freeze; None: never."""
+    return session.freeze_after_s if session.by_phase is None else session.by_phase.of(phase)
 
 
 def span_of(freeze: Freeze, *, open: bool = False) -> FreezeSpan:  # noqa: A002 - the field's own name
@@ -141,7 +146,7 @@ def _freeze(
         started_at=call.started_at,
         at_s=_offset(session, since),
         gap_s=gap_s,
-        freeze_after_s=session.freeze_after_s or 0.0,
+        freeze_after_s=threshold_in(session, phase) or 0.0,
         phase=phase,
         operation=call.operation,
         provider=call.provider,

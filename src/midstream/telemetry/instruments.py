@@ -22,6 +22,8 @@ PORT = "server.port"
 OUTCOME = "outcome"
 FINISH_REASON = "finish_reason"
 ERROR_TYPE = "error.type"
+PHASE = "stream.phase"
+"""What the stream was producing when the gap began: text, reasoning or tool_call."""
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
 
 COMMON = (OPERATION, PROVIDER, MODEL, ADDRESS, PORT)
@@ -57,7 +59,7 @@ _SEMCONV_TOKENS = tuple(4.0**power for power in range(14))
 MAX_GAP = Metric(
     "stream.max_gap", "histogram", "s",
     "Longest gap between two content chunks of a stream.",
-    "a stream's longest gap, the one still open at its end included", _GAP,
+    "a stream's longest gap, the one still open at its end included", _GAP, (*COMMON, PHASE),
 )
 FIRST_CONTENT = Metric(
     "stream.time_to_first_content", "histogram", "s",
@@ -77,7 +79,7 @@ TAIL = Metric(
 FREEZES = Metric(
     "stream.freezes", "counter", "{freeze}",
     "Gaps that reached the freeze threshold.",
-    "a freeze, counted the moment the threshold is crossed",
+    "a freeze, counted the moment the threshold is crossed", attributes=(*COMMON, PHASE),
 )
 HIDDEN_FREEZES = Metric(
     "stream.hidden_freezes", "counter", "{freeze}",
@@ -87,7 +89,7 @@ HIDDEN_FREEZES = Metric(
 FROZEN_TIME = Metric(
     "stream.frozen_time", "counter", "s",
     "Time that streams spent frozen, each freeze from the beginning of its gap.",
-    "a second frozen, counted while the freeze lasts",
+    "a second frozen, counted while the freeze lasts", attributes=(*COMMON, PHASE),
 )
 ACTIVE = Metric("stream.active", "gauge", "{stream}", "Streams open now.", "the number of open streams")
 FROZEN = Metric("stream.frozen", "gauge", "{stream}", "Streams frozen now.", "the number of frozen streams")

@@ -18,7 +18,10 @@ MAX_LABEL_SETS = 2000
 
 _RESERVED = {
     *map(names.prometheus_label, names.COMMON),
-    *map(names.prometheus_label, (names.OUTCOME, names.FINISH_REASON, names.ERROR_TYPE, names.TOKEN_TYPE)),
+    *map(
+        names.prometheus_label,
+        (names.OUTCOME, names.FINISH_REASON, names.ERROR_TYPE, names.PHASE, names.TOKEN_TYPE),
+    ),
     *("job", "instance", "le", "quantile"),
 }
 

@@ -14,7 +14,8 @@ from midstream._support.internal_errors import Guard
 from midstream._support.sanitize import valid_name
 from midstream.stream.errors import STALL_TIMEOUT
 from midstream.stream.finish_reasons import stream_finish_label
-from midstream.stream.model import Call, Outcome, StreamRecord
+from midstream.stream.model import Call, Outcome, Phase, StreamRecord
+from midstream.stream.phases import PHASES
 from midstream.telemetry import gauges
 from midstream.telemetry import instruments as metrics
 from midstream.telemetry.gauges import OpenSample
@@ -34,9 +35,12 @@ _FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
 
 # Counters start at 0 when the first stream of a label set opens, or `increase()` would miss the first event.
 _BORN: tuple[tuple[Metric, Mapping[str, str]], ...] = (
-    (metrics.FREEZES, {}),
+    *(
+        (metric, {metrics.PHASE: phase})
+        for metric in (metrics.FREEZES, metrics.FROZEN_TIME)
+        for phase in PHASES
+    ),
     (metrics.HIDDEN_FREEZES, {}),
-    (metrics.FROZEN_TIME, {}),
     (metrics.STALL_TIMEOUTS, {}),
     (metrics.LIMIT_HITS, {}),
     (metrics.USAGE_MISSING, {}),
@@ -74,9 +78,12 @@ class MetricSample(NamedTuple):
 
 def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
     """The samples that an ended stream adds to the metrics. A value that does not exist is no sample; 0 is one."""
+    # A gap measured behind a buffer would be blindness that looks like smoothness.
+    if record.max_gap_s is not None and not record.buffered:
+        yield MetricSample(
+            metrics.MAX_GAP, record.max_gap_s, {metrics.PHASE: record.max_gap_phase or PHASES[0]}
+        )
     durations = (
-        # A gap measured behind a buffer would be blindness that looks like smoothness.
-        (metrics.MAX_GAP, None if record.buffered else record.max_gap_s),
         (metrics.FIRST_CONTENT, record.time_to_first_content_s),
         (metrics.MAX_HOLD, record.max_hold_s),
         (metrics.TAIL, record.tail_s),
@@ -166,9 +173,9 @@ class Recorder:
             for metric, own in _BORN:
                 self._put(metric, 0.0 if metric.unit == "s" else 0, {**labels, **own})
 
-    def froze(self, labels: Labels, context: Context | None, nth: int = 1) -> None:
+    def froze(self, labels: Labels, context: Context | None, nth: int = 1, *, phase: Phase = "text") -> None:
         """Count a freeze, the `nth` of its stream, at the moment the threshold is crossed."""
-        self._put(metrics.FREEZES, 1, labels, context)
+        self._put(metrics.FREEZES, 1, {**labels, metrics.PHASE: phase}, context)
         if context is not None and nth <= MAX_EVENTS and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)
@@ -179,10 +186,10 @@ class Recorder:
         """Count a freeze that the caller did not wait for."""
         self._put(metrics.HIDDEN_FREEZES, 1, labels)
 
-    def frozen_for(self, labels: Labels, seconds: float) -> None:
+    def frozen_for(self, labels: Labels, seconds: float, *, phase: Phase = "text") -> None:
         """Add time spent frozen, while it passes."""
         if seconds > 0:
-            self._put(metrics.FROZEN_TIME, seconds, labels)
+            self._put(metrics.FROZEN_TIME, seconds, {**labels, metrics.PHASE: phase})
 
     def ended(
         self, labels: Labels, record: StreamRecord, context: Context | None, progress: Progress | None = None

@@ -75,6 +75,20 @@ HIDDEN = Fired(
 )
 
 
+STALLED = Fired(
+    "warning",
+    "Answers are ended because their server has stopped sending",
+    f"10 answers were ended by their stall timeout in 10m. {WHO} Their readers got an error or a second try. Look at "
+    "the server; `midstream advise timeout` shows whether the timeout is too short.",
+    STREAMS,
+)
+
+
+def in_phase(phase: str, series: dict[str, str]) -> dict[str, str]:
+    """The same series, of one phase."""
+    return {name.replace("{", f'{{stream_phase="{phase}", ', 1): values for name, values in series.items()}
+
+
 def burning(severity: str, share: str, long: str, short: str, days: str) -> Fired:
     """The four paces say the same in their own numbers."""
     return Fired(
@@ -166,9 +180,26 @@ FREEZES = (
         None,
     ),
     Case(
-        "StreamOpenGapLong", "at 90 s it fires at once", {ours("stream_open_gap_seconds"): "0 90"}, "1m", LONG
+        "StreamOpenGapLong",
+        "at 90 s it fires at once",
+        {ours("stream_open_gap_seconds"): "0 90", ours("stream_frozen"): "0 1"},
+        "1m",
+        LONG,
     ),
-    Case("StreamOpenGapLong", "59.9 s is not yet", {ours("stream_open_gap_seconds"): "59.9x5"}, "3m", None),
+    Case(
+        "StreamOpenGapLong",
+        "a pause that its phase's threshold allows is none",
+        {ours("stream_open_gap_seconds"): "0 90", ours("stream_frozen"): "0 0"},
+        "1m",
+        None,
+    ),
+    Case(
+        "StreamOpenGapLong",
+        "59.9 s is not yet",
+        {ours("stream_open_gap_seconds"): "59.9x5", ours("stream_frozen"): "1x5"},
+        "3m",
+        None,
+    ),
     Case(
         "StreamMaxGapP99High",
         "989 of 1000 under 10 s fires",
@@ -287,6 +318,42 @@ FREEZES = (
         "a counter that starts again at 0 has not risen",
         {ours("stream_freezes_total"): "500x1500 0x60"},
         "1520m",
+        None,
+    ),
+    Case(
+        "StreamMaxGapP99High",
+        "a pause of a minute in reasoning is none",
+        in_phase("reasoning", histogram(GAP, le_10_0="0+0x30", le_60_0="0+1000x30", inf="0+1000x30")),
+        "20m",
+        None,
+    ),
+    Case(
+        "StreamMaxGapP99High",
+        "in text it fires, whatever reasoning does",
+        in_phase("text", histogram(GAP, le_5_0="0+980x30", le_10_0="0+989x30", le_15_0="0+991x30", inf="0+1000x30"))
+        | in_phase("reasoning", histogram(GAP, le_10_0="0+9000x30", inf="0+9000x30")),
+        "20m",
+        P99,
+    ),
+    Case(
+        "StreamFreezeShareHigh",
+        "pauses of a minute in reasoning are none",
+        in_phase("reasoning", histogram(GAP, le_5_0="0+0x30", inf="0+1000x30")),
+        "20m",
+        None,
+    ),
+    Case(
+        "StreamStallTimeouts",
+        "ten in ten minutes",
+        {ours("stream_stall_timeouts_total"): "0+1x30"},
+        "20m",
+        STALLED,
+    ),
+    Case(
+        "StreamStallTimeouts",
+        "four in ten minutes",
+        {ours("stream_stall_timeouts_total"): "0+0.4x30"},
+        "20m",
         None,
     ),
     Case(

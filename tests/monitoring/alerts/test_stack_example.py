@@ -31,7 +31,7 @@ def test_prometheus_accepts_its_configuration_and_the_rules(tmp_path: Path) -> N
     checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     assert checked.returncode == 0, checked.stderr
-    assert "SUCCESS: 52 rules found" in checked.stdout
+    assert "SUCCESS: 53 rules found" in checked.stdout
 
 
 def test_the_alertmanager_starts_with_its_configuration(tmp_path: Path) -> None:

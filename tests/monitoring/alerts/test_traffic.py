@@ -91,6 +91,7 @@ def everything_wrong(after: str) -> dict[str, str]:
         ours("stream_buffered_total"): counter(10),
         ours("stream_freezes_total"): counter(5),
         ours("stream_hidden_freezes_total"): counter(5),
+        ours("stream_stall_timeouts_total"): counter(5),
         ours("stream_frozen"): gauge(5),
         ours("stream_active"): gauge(10),
         ours("stream_open_gap_seconds"): gauge(90),

@@ -45,8 +45,11 @@ def _total(q: Query, window: str) -> str:
 def burn_records(q: Query, t: Tuning) -> tuple[Record, ...]:
     """The share of streams past the objective's gap, over every window that a rule needs."""
     return (
-        *(Record(_ratio(q, t, window), q.over(MAX_GAP, t.freeze_s, window)) for window in WINDOWS),
-        *(Record(_total(q, pace.long), q.count(MAX_GAP, pace.long)) for pace in PACES),
+        *(
+            Record(_ratio(q, t, window), q.over(MAX_GAP, t.freeze_s, window, q.not_reasoning))
+            for window in WINDOWS
+        ),
+        *(Record(_total(q, pace.long), q.count(MAX_GAP, pace.long, q.not_reasoning)) for pace in PACES),
     )
 
 

@@ -6,7 +6,16 @@ from midstream.monitoring.alerts._duration import seconds
 from midstream.monitoring.alerts._model import Alert
 from midstream.monitoring.alerts._tuning import Tuning
 from midstream.monitoring.alerts.query import Query, le
-from midstream.telemetry.instruments import ACTIVE, ENDED, FREEZES, FROZEN, HIDDEN_FREEZES, MAX_GAP, OPEN_GAP
+from midstream.telemetry.instruments import (
+    ACTIVE,
+    ENDED,
+    FREEZES,
+    FROZEN,
+    HIDDEN_FREEZES,
+    MAX_GAP,
+    OPEN_GAP,
+    STALL_TIMEOUTS,
+)
 
 STREAMS = "midstream-streams"
 
@@ -46,7 +55,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
         Alert(
             "StreamOpenGapLong",
             severity="warning",
-            expr=f"max by ({q.by}) ({q(OPEN_GAP)}) >= {t.open_gap_s:g}",
+            # A pause that its own phase's threshold allows is no freeze, however long it is.
+            expr=f"max by ({q.by}) ({q(OPEN_GAP)}) >= {t.open_gap_s:g}\nand {frozen} > 0",
             for_="0s",
             keep_firing_for="2m",
             summary="One answer has had no output for very long",
@@ -58,8 +68,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             "StreamMaxGapP99High",
             severity="warning",
             expr=q.with_traffic(
-                f"{q.quantile(0.99, MAX_GAP, t.window)} > {t.gap_p99_s:g}\n"
-                f"and {q.count(MAX_GAP, t.window)} >= {t.min_streams}",
+                f"{q.quantile(0.99, MAX_GAP, t.window, q.not_reasoning)} > {t.gap_p99_s:g}\n"
+                f"and {q.count(MAX_GAP, t.window, q.not_reasoning)} >= {t.min_streams}",
                 MAX_GAP,
                 t.traffic_window,
             ),
@@ -74,8 +84,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             "StreamFreezeShareHigh",
             severity="warning",
             expr=q.with_traffic(
-                f"{q.over(MAX_GAP, t.freeze_s, t.window)}\n> {t.freeze_share:g}\n"
-                f"and {q.count(MAX_GAP, t.window)} >= {t.min_streams}",
+                f"{q.over(MAX_GAP, t.freeze_s, t.window, q.not_reasoning)}\n> {t.freeze_share:g}\n"
+                f"and {q.count(MAX_GAP, t.window, q.not_reasoning)} >= {t.min_streams}",
                 MAX_GAP,
                 t.traffic_window,
             ),
@@ -101,6 +111,23 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             summary="Freezes are far more frequent than usual",
             description=f"[value] freezes in {t.rising_window}, more than {t.freezes_factor:g} times as many as "
             f"{t.baseline} before. [who]. Ask what changed: load, model, limit, or the server's flags.",
+        ),
+        Alert(
+            "StreamStallTimeouts",
+            severity="warning",
+            expr=q.with_traffic(
+                f"{q.count(STALL_TIMEOUTS, t.window)} >= {t.stall_timeouts}",
+                ENDED,
+                t.traffic_window,
+                present=STALL_TIMEOUTS,
+            ),
+            for_="0s",
+            keep_firing_for="2m",
+            summary="Answers are ended because their server has stopped sending",
+            description=f"[value] answers were ended by their stall timeout in {t.window}. [who]. Their readers got an "
+            "error or a second try. Look at the server; `midstream advise timeout` shows whether the timeout is too "
+            "short.",
+            dashboard=STREAMS,
         ),
         Alert(
             "StreamHiddenFreezes",

@@ -71,6 +71,7 @@ class Tuning:
     freezes_factor: float = _set(3.0, "So many times as at the same hour yesterday.")
     rising_window: str = _set("30m", "Compared with the same window `baseline` ago.")
     baseline: str = _set("1d", "What is usual: the same hour yesterday, as load follows the day.")
+    stall_timeouts: int = _set(5, "In `window`: answers that the stall timeout ended. One is an accident, five are a server.")
     hidden_freezes: int = _set(5, "In `window`: silences of the server that a busy caller never noticed.")
 
     length_share: float = _set(0.05, "Answers cut off by the limit. Depends on the work: below 0.1 % if limits were set from p99.9.")

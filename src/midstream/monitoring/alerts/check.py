@@ -70,6 +70,7 @@ class _Asker:
                     yield reason
 
     def _there(self, selector: str) -> bool:
+        selector = _of_any_phase(selector, self._query.not_reasoning)  # all gaps so far may be in reasoning
         if selector not in self._known:
             self._known[selector] = self._ask(f"count({selector})")
         return self._known[selector] > 0
@@ -112,3 +113,7 @@ class _Asker:
 
     def _named(self, name: str) -> bool:
         return self._there(f'{{__name__="{name}"}}')
+
+
+def _of_any_phase(selector: str, matcher: str) -> str:
+    return selector.replace(f"{matcher}, ", "").replace(f", {matcher}", "").replace(f"{{{matcher}}}", "")

@@ -11,6 +11,7 @@ from midstream.telemetry.instruments import (
     ACTIVE,
     ADDRESS,
     MODEL,
+    PHASE,
     PORT,
     Metric,
     prometheus_label,
@@ -84,22 +85,27 @@ class Query:
         """Write a matcher for an attribute."""
         return f'{quoted(self.naming.label(attribute))}{operator}"{value}"'
 
-    def count(self, metric: Metric, window: str) -> str:
+    @property
+    def not_reasoning(self) -> str:
+        """Match the gaps of all phases but reasoning, and those of versions that did not tell phases apart."""
+        return self.match(PHASE, "reasoning", "!=")
+
+    def count(self, metric: Metric, window: str, matchers: str = "") -> str:
         """Write how many streams a histogram took in, or a counter counted."""
         part = "_count" if metric.kind == "histogram" else ""
-        return f"sum by ({self.by}) (increase({self(metric, part=part)}[{window}]))"
+        return f"sum by ({self.by}) (increase({self(metric, matchers, part=part)}[{window}]))"
 
-    def over(self, metric: Metric, bound: float, window: str) -> str:
+    def over(self, metric: Metric, bound: float, window: str, matchers: str = "") -> str:
         """Write the share of samples past a bound. No samples: no result, and never NaN."""
-        below = self(metric, le(metric, bound), part="_bucket")
+        below = self(metric, ", ".join(filter(None, (matchers, le(metric, bound)))), part="_bucket")
         return (
             f"1 - sum by ({self.by}) (rate({below}[{window}]))\n"
-            f"/ (sum by ({self.by}) (rate({self(metric, part='_count')}[{window}])) > 0)"
+            f"/ (sum by ({self.by}) (rate({self(metric, matchers, part='_count')}[{window}])) > 0)"
         )
 
-    def quantile(self, share: float, metric: Metric, window: str) -> str:
+    def quantile(self, share: float, metric: Metric, window: str, matchers: str = "") -> str:
         """Write a quantile; exact where it comes to lie on a bound."""
-        rate = f"rate({self(metric, part='_bucket')}[{window}])"
+        rate = f"rate({self(metric, matchers, part='_bucket')}[{window}])"
         return f"histogram_quantile({share:g}, sum by ({self.by}, le) ({rate}))"
 
     def share(self, part: str, whole: str, window: str) -> str:

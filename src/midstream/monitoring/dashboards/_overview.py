@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from midstream.monitoring.alerts import Naming
+from midstream.monitoring.alerts.query import quoted
 from midstream.monitoring.dashboards._model import Dashboard, Panel, Row, Target
 from midstream.monitoring.dashboards._queries import Panels
 from midstream.telemetry.instruments import (
@@ -21,6 +22,8 @@ from midstream.telemetry.instruments import (
     OPEN_GAP,
     OPERATION_DURATION,
     OUTCOME,
+    PHASE,
+    STALL_TIMEOUTS,
     TAIL,
     TOKEN_TYPE,
     TOKEN_USAGE,
@@ -38,6 +41,7 @@ def overview(naming: Naming) -> Dashboard:
     q = p.q
     completed = q.match(OUTCOME, "completed")
     length = f"{completed}, {q.match(FINISH_REASON, 'length')}"
+    phase = quoted(naming.label(PHASE))
     return Dashboard(
         "midstream-overview",
         "midstream: overview",
@@ -52,8 +56,9 @@ def overview(naming: Naming) -> Dashboard:
                 Panel("Longest gap now", "stream_open_gap_seconds: the longest gap that is open now.",
                       "s", (Target(f"max({q(OPEN_GAP)})", "silent"),), "stat", 4, 4, ((5, "yellow"), (60, "red"))),
                 Panel(f"Gap past {FREEZE_S:g} s", f"Share of streams with a gap past {FREEZE_S:g} s, of "
-                      "stream_max_gap_seconds. Another freeze_after_s changes Freezes and Frozen now, and not this.",
-                      "percentunit", (Target(p.over(MAX_GAP, FREEZE_S), "frozen"),), "stat", 4, 4, WORRYING),
+                      "stream_max_gap_seconds, but for pauses in reasoning. Another freeze_after_s changes Freezes and Frozen now, and "
+                      "not this.",
+                      "percentunit", (Target(p.over(MAX_GAP, FREEZE_S, matchers=q.not_reasoning), "frozen"),), "stat", 4, 4, WORRYING),
                 Panel("Cut off by their limit", "Share of finished answers with finish_reason length.", "percentunit",
                       (Target(p.ratio(p.rate(ENDED, length), p.rate(ENDED, completed)), "length"),), "stat", 4, 4,
                       WORRYING),
@@ -69,11 +74,13 @@ def overview(naming: Naming) -> Dashboard:
                             for share in (0.5, 0.95, 0.99)), width=12),
                 Panel("Streams open and frozen", "stream_active and stream_frozen over time.", "none",
                       (Target(f"sum({q(ACTIVE)})", "open"), Target(f"sum({q(FROZEN)})", "frozen"))),
-                Panel("Freezes per minute", "stream_freezes_total, counted when the threshold is crossed, and those that "
-                      "busy callers did not notice.", "none",
-                      (Target(f"60 * {p.rate(FREEZES)}", "noticed"), Target(f"60 * {p.rate(HIDDEN_FREEZES)}", "hidden"))),
-                Panel(f"Streams with a gap past {FREEZE_S:g} s", "What the objective counts, of stream_max_gap_seconds. "
-                      "Another freeze_after_s changes Freezes per minute, and not this.", "percentunit", (Target(p.over(MAX_GAP, FREEZE_S), "frozen"),), steps=WORRYING),
+                Panel("Freezes per minute", "stream_freezes_total, by phase, counted when the threshold is crossed; those "
+                      "that busy callers did not notice; and streams that a stall timeout ended.", "none",
+                      (Target(f"60 * {p.rate(FREEZES, by=phase)}", f"{{{{{naming.label(PHASE)}}}}}"),
+                       Target(f"60 * {p.rate(HIDDEN_FREEZES)}", "hidden"),
+                       Target(f"60 * {p.rate(STALL_TIMEOUTS)}", "stall timeouts"))),
+                Panel(f"Streams with a gap past {FREEZE_S:g} s", "What the objective counts, of stream_max_gap_seconds: pauses in reasoning are left out. "
+                      "Another freeze_after_s changes Freezes per minute, and not this.", "percentunit", (Target(p.over(MAX_GAP, FREEZE_S, matchers=q.not_reasoning), "frozen"),), steps=WORRYING),
             )),
             Row("Answers", (
                 Panel("Time to first content", "Queue, memory and prefill: engines that reserve memory make requests wait "
@@ -119,7 +126,7 @@ def streams(naming: Naming) -> Dashboard:
                       (Target(p.quantile(0.99, MAX_GAP, by), who, exemplars=True),)),
                 Panel(f"Streams with a gap past {FREEZE_S:g} s", "Share of streams, of stream_max_gap_seconds: the "
                       "objective's threshold, whatever freeze_after_s is.", "percentunit",
-                      (Target(p.over(MAX_GAP, FREEZE_S, by), who),)),
+                      (Target(p.over(MAX_GAP, FREEZE_S, by, q.not_reasoning), who),)),
                 Panel("Seconds frozen per second", "stream_frozen_time_seconds_total: 1 is one stream frozen all the time.",
                       "none", (Target(p.rate(FROZEN_TIME, by=by), who),)),
             )),

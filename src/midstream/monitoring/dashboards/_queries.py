@@ -31,10 +31,12 @@ class Panels:
         """Write a share; nothing where there is nothing to share."""
         return f"{part}\n/ ({whole} > 0)"
 
-    def over(self, metric: Metric, bound: float, by: str = "") -> str:
+    def over(self, metric: Metric, bound: float, by: str = "", matchers: str = "") -> str:
         """Write the share of samples past a bound."""
-        below = self.rate(metric, le(metric, bound), part="_bucket", by=by)
-        return f"1 - {below}\n/ ({self.rate(metric, part='_count', by=by)} > 0)"
+        below = self.rate(
+            metric, ", ".join(filter(None, (matchers, le(metric, bound)))), part="_bucket", by=by
+        )
+        return f"1 - {below}\n/ ({self.rate(metric, matchers, part='_count', by=by)} > 0)"
 
     def quantile(self, share: float, metric: Metric, by: str = "") -> str:
         """Write a quantile."""
