@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from midstream._support import internal_errors
 from midstream.runtime.settings import Settings
-from midstream.stream.model import Outcome
+from midstream.stream.model import FreezeSpan, Outcome
 from midstream.telemetry.instruments import (
     BUFFERED,
     ENDED,
@@ -50,6 +50,7 @@ LABELS = {
 }
 IN_TEXT = {**LABELS, "stream.phase": "text"}
 PHASES = ("text", "reasoning", "tool_call")
+A_FREEZE = FreezeSpan(1.0, 7.0, "text", hidden=False, shared=False, open=False)
 
 
 @dataclass
@@ -330,7 +331,7 @@ def test_a_freeze_counts_at_once_and_its_time_while_it_passes() -> None:
     for seconds in (5.0, 1.5, 0.0, -1.0):
         desk.recorder.frozen_for(LABELS, seconds)
 
-    desk.recorder.froze(LABELS, None, 2, phase="reasoning")
+    desk.recorder.froze(LABELS, None, phase="reasoning")
     desk.recorder.frozen_for(LABELS, 60.0, phase="reasoning")
 
     thinking = {**LABELS, "stream.phase": "reasoning"}
@@ -436,13 +437,50 @@ def test_the_span_of_the_call_gets_the_longest_gap_and_the_freezes(
     """Whoever reads the trace sees the freeze where it happened."""
     recorder = Desk().recorder
     with tracer.start_as_current_span("ask") as span:
-        recorder.froze(LABELS, in_span(span), 1)
-        recorder.froze(LABELS, in_span(span), 2)
+        recorder.freeze_over(
+            in_span(span), FreezeSpan(1.0, 7.0, "text", hidden=False, shared=True, open=False), 1
+        )
+        recorder.freeze_over(
+            in_span(span), FreezeSpan(9.0, 60.0, "reasoning", hidden=True, shared=False, open=False), 2
+        )
         recorder.ended(LABELS, a_record(max_gap_s=7.0), in_span(span))
 
     (ended,) = spans.get_finished_spans()
     assert dict(ended.attributes or {}) == {"stream.max_gap": 7.0}
-    assert [event.name for event in ended.events] == ["stream.freeze", "stream.freeze"]
+    assert [(event.name, dict(event.attributes or {})) for event in ended.events] == [
+        ("stream.freeze", {
+            "stream.freeze.length": 7.0, "stream.phase": "text",
+            "stream.freeze.shared": True, "stream.freeze.hidden": False,
+        }),
+        ("stream.freeze", {
+            "stream.freeze.length": 60.0, "stream.phase": "reasoning",
+            "stream.freeze.shared": False, "stream.freeze.hidden": True,
+        }),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content_chunks", "description"),
+    [
+        (0, "stall timeout: no output at all"),
+        (3, "stall timeout: no more output after 3 content chunks"),
+    ],
+)
+def test_a_stalled_stream_sets_the_status_of_the_span(
+    tracer: trace.Tracer, spans: InMemorySpanExporter, content_chunks: int, description: str
+) -> None:
+    """Whoever looks for failed spans finds it, and why it failed; any other outcome leaves the status alone."""
+    recorder = Desk().recorder
+    stalled = a_record(
+        outcome=Outcome.TIMEOUT, error_type="stall_timeout", max_gap_s=7.0, content_chunks=content_chunks
+    )
+    for record in (stalled, a_record(outcome=Outcome.TIMEOUT, error_type="timeout")):
+        with tracer.start_as_current_span("ask") as span:
+            recorder.ended(LABELS, record, in_span(span))
+
+    first, second = spans.get_finished_spans()
+    assert (first.status.status_code, first.status.description) == (trace.StatusCode.ERROR, description)
+    assert (second.status.status_code, second.status.description) == (trace.StatusCode.UNSET, None)
 
 
 def test_a_span_gets_no_more_than_sixteen_events(tracer: trace.Tracer, spans: InMemorySpanExporter) -> None:
@@ -450,7 +488,8 @@ def test_a_span_gets_no_more_than_sixteen_events(tracer: trace.Tracer, spans: In
     desk = Desk()
     with tracer.start_as_current_span("ask") as span:
         for nth in range(1, 41):
-            desk.recorder.froze(LABELS, in_span(span), nth)
+            desk.recorder.froze(LABELS, in_span(span))
+            desk.recorder.freeze_over(in_span(span), A_FREEZE, nth)
 
     (ended,) = spans.get_finished_spans()
     assert len(ended.events) == 16
@@ -464,7 +503,7 @@ def test_a_span_that_has_ended_is_left_alone(
     recorder = Desk().recorder
     with tracer.start_as_current_span("ask") as span:
         pass
-    recorder.froze(LABELS, in_span(span))
+    recorder.freeze_over(in_span(span), A_FREEZE, 1)
     recorder.ended(LABELS, a_record(max_gap_s=7.0), in_span(span))
 
     (ended,) = spans.get_finished_spans()

@@ -74,9 +74,11 @@ class Freezing:
             self.attribution.thawed(self.session)
             frozen_s = self._uncounted(self.session.frozen_s)
             thaw = thaw_of(self.session, shared=self._shared)
-            self._spans = keep(self._spans, span_of(thaw))
+            span = span_of(thaw)
+            self._spans = keep(self._spans, span)
         if unclaimed:
             self._count_freeze(thaw)
+        self._freeze_over(span)
         log_thaw(thaw)
         self._shared = False
         self.recorder.frozen_for(self.labels, frozen_s, phase=thaw.phase)
@@ -118,8 +120,11 @@ class Freezing:
         self._count_freeze(freeze)
 
     def _count_freeze(self, freeze: Freeze) -> None:
-        self.recorder.froze(self.labels, self._context, self.session.freezes, phase=freeze.phase)
+        self.recorder.froze(self.labels, self._context, phase=freeze.phase)
         self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
+
+    def _freeze_over(self, span: FreezeSpan) -> None:
+        self.recorder.freeze_over(self._context, span, self.session.freezes + self.session.hidden)
 
     def _announce_hidden(self) -> None:
         session = self.session
@@ -132,8 +137,10 @@ class Freezing:
             with self._monitor.lock:
                 session.note_freeze(hidden=1)
                 to_the_end = session.ended and since + gap_s >= session.last_event - ROUNDING_S
-                self._spans = keep(self._spans, span_of(freeze, open=to_the_end))
+                span = span_of(freeze, open=to_the_end)
+                self._spans = keep(self._spans, span)
             self.recorder.hid(self.labels)
+            self._freeze_over(span)
             self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
 
     def _uncounted(self, frozen_s: float) -> float:

@@ -324,7 +324,9 @@ class Tracker(Freezing):
         self._announce_hidden()
         if session.frozen:  # no chunk ended it
             freeze = thaw_of(session, shared=self._shared)
-            self._spans = keep(self._spans, span_of(freeze, open=True))
+            span = span_of(freeze, open=True)
+            self._spans = keep(self._spans, span)
+            self._freeze_over(span)
             log_end_frozen(freeze, outcome)
         if error_type == STALL_TIMEOUT:
             log_stalled(thaw_of(session, shared=self._shared), session.content_chunks)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opentelemetry.metrics import get_meter_provider
-from opentelemetry.trace import get_current_span
+from opentelemetry.trace import Status, StatusCode, get_current_span
 
 from midstream._support.internal_errors import Guard
 from midstream._support.sanitize import valid_name
 from midstream.stream.errors import STALL_TIMEOUT
 from midstream.stream.finish_reasons import stream_finish_label
-from midstream.stream.model import Call, Outcome, Phase, StreamRecord
+from midstream.stream.model import Call, FreezeSpan, Outcome, Phase, StreamRecord
 from midstream.stream.phases import PHASES
 from midstream.telemetry import gauges
 from midstream.telemetry import instruments as metrics
@@ -118,6 +118,12 @@ def samples_of(record: StreamRecord) -> Iterator[MetricSample]:
         yield MetricSample(metrics.USAGE_MISSING, 1)
 
 
+def _stalled(record: StreamRecord) -> str:
+    if not record.content_chunks:
+        return "stall timeout: no output at all"
+    return f"stall timeout: no more output after {record.content_chunks} content chunks"
+
+
 class Progress(Protocol):
     """How far the recording of one stream has come."""
 
@@ -173,14 +179,23 @@ class Recorder:
             for metric, own in _BORN:
                 self._put(metric, 0.0 if metric.unit == "s" else 0, {**labels, **own})
 
-    def froze(self, labels: Labels, context: Context | None, nth: int = 1, *, phase: Phase = "text") -> None:
-        """Count a freeze, the `nth` of its stream, at the moment the threshold is crossed."""
+    def froze(self, labels: Labels, context: Context | None, *, phase: Phase = "text") -> None:
+        """Count a freeze at the moment the threshold is crossed."""
         self._put(metrics.FREEZES, 1, {**labels, metrics.PHASE: phase}, context)
+
+    def freeze_over(self, context: Context | None, freeze: FreezeSpan, nth: int) -> None:
+        """Make an event of a freeze that has ended, the `nth` of its stream, on the span of the call."""
         if context is not None and nth <= MAX_EVENTS and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)
                 if span.is_recording():
-                    span.add_event("stream.freeze")
+                    about = {
+                        "stream.freeze.length": freeze.length_s,
+                        metrics.PHASE: freeze.phase,
+                        "stream.freeze.shared": freeze.shared,
+                        "stream.freeze.hidden": freeze.hidden,
+                    }
+                    span.add_event("stream.freeze", about)
 
     def hid(self, labels: Labels) -> None:
         """Count a freeze that the caller did not wait for."""
@@ -209,6 +224,11 @@ class Recorder:
                 span = get_current_span(context)
                 if span.is_recording():
                     span.set_attribute(metrics.MAX_GAP.name, record.max_gap_s)
+        if context is not None and record.error_type == STALL_TIMEOUT and self._spans.ok:
+            with self._spans:
+                span = get_current_span(context)
+                if span.is_recording():
+                    span.set_status(Status(StatusCode.ERROR, _stalled(record)))
 
     def refused(self, labels: Labels, duration_s: float, error_type: str, context: Context | None) -> None:
         """Record a call that failed before there was a stream."""
