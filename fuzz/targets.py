@@ -171,6 +171,8 @@ def journal_row(data: bytes) -> None:
         return
     if not isinstance(values, list):
         return
+    if any(isinstance(value, str) and _text(value.encode("utf-8", "replace")) != value for value in values):
+        return  # a lone surrogate, which SQLite does not give
     row = [value if isinstance(value, int | float | str | None) else json.dumps(value) for value in values]
     row = (row + [None] * len(COLUMNS))[: len(COLUMNS)]
     with suppress(DamagedRowError):

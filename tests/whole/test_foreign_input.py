@@ -339,6 +339,10 @@ def test_an_odd_option_is_a_sentence_without_control_characters(
         "labels: [1]",
         "min_streams: .inf",
         "\ttab: 1",
+        "min_streams: _",
+        "min_streams: 0b",
+        "a: 2001-99-99",
+        "a: !!float x",
     ],
     ids=lambda text: text[:30],
 )

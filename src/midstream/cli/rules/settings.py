@@ -15,6 +15,7 @@ from midstream.cli.common.errors import CliError, unread
 from midstream.monitoring.alerts import Tuning
 
 MOST_BYTES = 256 * 1024
+DEEPEST = 50
 _ALERT_PARTS = {"severity", "for", "keep_firing_for", "enabled"}
 
 
@@ -47,12 +48,27 @@ def _yaml(path: Path) -> Any:
         raise CliError(f"{path} is larger than {MOST_BYTES >> 10} KiB, which no file of settings is")
     text = read.decode("utf-8")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise CliError(f"{path} has an alias (`*name`), which settings cannot; write the value out")
+        depth = 0
+        for event in yaml.parse(
+            text, Loader=yaml.SafeLoader
+        ):  # stops where it is refused: deep nesting takes long
+            if isinstance(event, yaml.AliasEvent):
+                raise CliError(f"{path} has an alias (`*name`), which settings cannot; write the value out")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise CliError(f"{path} holds a value that is nested too deeply")
         return yaml.safe_load(text)
     except (RecursionError, OverflowError, ValueError) as error:
         raise CliError(
             f"{path} holds a value that is nested too deeply, or a number that is too large"
+        ) from error
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:  # PyYAML on `_`, which looks like a number to it
+        raise CliError(
+            f"{path} holds a value that YAML cannot read; put text into quotation marks"
         ) from error
 
 
