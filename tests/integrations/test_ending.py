@@ -211,7 +211,7 @@ def test_so_it_does_through_tls(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sdk", "sdk_async", "httpx_async", "aiohttp_lines", "requests_lines"])
-def test_first_output_has_a_timeout_of_its_own(name: str) -> None:
+def test_first_output_has_a_timeout_of_its_own(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """It runs from the call, and neither a role nor pings reset it."""
     with WireServer([(0.02, role()), *PINGS, (15.0, text("a"))]) as server:
         error, seen = stalled_by(WAYS[name][0], server.base_url, None, first_content_timeout_s=STALL_S)
@@ -219,6 +219,9 @@ def test_first_output_has_a_timeout_of_its_own(name: str) -> None:
     assert error.content_chunks == 0
     assert STALL_S <= error.gap_s < STALL_S + 2
     assert str(error).endswith(f"for {error.gap_s:.1f} s, and none before (stall timeout)")
+    (line,) = [entry for entry in caplog.records if "ended by its stall timeout" in entry.getMessage()]
+    assert line.getMessage().endswith(" s, in text, and none before")
+    assert STALL_S <= vars(line)["gap_s"] < STALL_S + 2
     assert (seen.record.outcome, seen.record.error_type) == ("timeout", "stall_timeout")
     assert seen.record.max_gap_s is None
 

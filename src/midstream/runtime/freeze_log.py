@@ -38,11 +38,11 @@ def log_end_frozen(freeze: Freeze, outcome: Outcome) -> None:
 
 def log_stalled(freeze: Freeze, content_chunks: int) -> None:
     """Log that the stall timeout ended a stream. `freeze` describes the gap, be it a freeze or not."""
+    after = f"after {content_chunks} content chunks" if content_chunks else "and none before"
     _log(
         "stall_timeout",
         freeze,
-        f"stream ended by its stall timeout: no output from %s at %s for %.1f s, in %s, "
-        f"after {content_chunks} content chunks%s",
+        f"stream ended by its stall timeout: no output from %s at %s for %.1f s, in %s, {after}%s",
         content_chunks=content_chunks,
     )
 

@@ -19,7 +19,7 @@ from midstream.stream.errors import STALL_TIMEOUT, error_type_of, outcome_of
 from midstream.stream.freezes import Signal, keep
 from midstream.stream.model import Outcome, StreamRecord
 from midstream.stream.session import Session
-from midstream.stream.snapshots import clock_jump, record_of, span_of, thaw_of
+from midstream.stream.snapshots import clock_jump, record_of, span_of, stalled_of, thaw_of
 from midstream.stream.stalled import StreamStalled
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ class Tracker(Freezing):
             self._freeze_over(span)
             log_end_frozen(freeze, outcome)
         if error_type == STALL_TIMEOUT:
-            log_stalled(thaw_of(session, shared=self._shared), session.content_chunks)
+            log_stalled(stalled_of(session, shared=self._shared), session.content_chunks)
         return record_of(
             session,
             outcome,

@@ -109,6 +109,13 @@ def thaw_of(session: Session, *, shared: bool = False) -> Freeze:
     )
 
 
+def stalled_of(session: Session, *, shared: bool = False) -> Freeze:
+    """The gap that a stall timeout ended; without any content, all that was waited for it."""
+    if session.content_chunks:
+        return thaw_of(session, shared=shared)
+    return _freeze(session, session.waited, session.opened, session.phase, shared=shared)
+
+
 def hidden_of(session: Session, since: float, gap_s: float) -> Freeze:
     """A freeze that the caller did not wait for, as `on_freeze` gets it once it is known."""
     return _freeze(session, gap_s, since, session.phase, hidden=True)
