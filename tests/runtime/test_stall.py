@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from textwrap import dedent
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 from benchmarks.wire import WireServer
 from openai import AsyncOpenAI, OpenAI
 
-from midstream import StreamStalled
+from midstream import StreamStalled, monitor
 from midstream.runtime.monitor import Monitor, Process
 from midstream.runtime.settings import Settings, settings_from
+from midstream.runtime.stall import CallEnd, StepEnd
 from midstream.runtime.tracker import Tracker
 from midstream.stream.chunks import NOTHING, REASONING, TEXT, TOOL_CALL, Reading
 from midstream.stream.model import Call
@@ -217,6 +219,94 @@ def test_blocked_loop_is_not_ended() -> None:
         assert asyncio.run(blocking()) == 22
 
     assert (seen.record.outcome, seen.record.error_type) == ("completed", None)
+
+
+class Steps:
+    """An async iterator of unknown make. The last step waits for longer than the limit."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Queue[str]()
+        self.left.put_nowait("a")
+        self.left.put_nowait("b")
+
+    def __aiter__(self) -> Steps:
+        return self
+
+    async def __anext__(self) -> str:
+        item = await self.left.get()
+        if not item:
+            raise StopAsyncIteration
+        return item
+
+
+@pytest.mark.parametrize("blocked_s", [0.0, 0.5])
+def test_output_that_is_there_when_the_loop_gets_to_the_end_is_delivered(blocked_s: float) -> None:
+    """The loop is blocked when the limit is reached, with data to read: neither a timeout nor a cancellation."""
+
+    async def reading() -> list[str]:
+        mine, servers = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=mine)
+        loop = asyncio.get_running_loop()
+
+        async def answer() -> AsyncIterator[str]:
+            while piece := await reader.read(1):
+                yield piece.decode()
+
+        def block() -> None:
+            time.sleep(blocked_s / 2)
+            servers.sendall(b"c")
+            time.sleep(blocked_s / 2)
+            servers.shutdown(socket.SHUT_WR)
+
+        servers.sendall(b"a")
+        loop.call_later(0.05, servers.sendall, b"b")
+        loop.call_later(0.27, block)  # just before the limit, so that the loop is not known to be blocked
+        with servers:
+            pieces = [piece async for piece in monitor(answer(), stall_timeout_s=0.3)]
+        writer.close()
+        return pieces
+
+    assert asyncio.run(reading()) == ["a", "b", "c"]
+
+
+def test_cancellation_that_the_task_survived_before_does_not_hide_the_timeout() -> None:
+    """A task that was cancelled earlier and went on gets the timeout, not another cancellation."""
+
+    async def reading() -> None:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            with pytest.raises(StreamStalled):
+                [item async for item in monitor(Steps(), stall_timeout_s=0.1)]
+
+    async def survive() -> None:
+        task = asyncio.create_task(reading())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    asyncio.run(survive())
+
+
+@pytest.mark.parametrize("kind", ["step", "call"])
+def test_end_that_is_asked_for_twice_ends_once(kind: str) -> None:
+    """A blocked loop gets to several of them at once."""
+    calls: list[str] = []
+
+    async def reading() -> bool:
+        loop = asyncio.get_running_loop()
+        step, call = StepEnd(loop), CallEnd(lambda: calls.append("ended"), loop)
+        end = step if kind == "step" else call
+        step.begin()
+        assert [end.end(lambda: True) for _ in range(3)] == [True] * 3
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            calls.append("ended")
+        return end.has_ended
+
+    assert asyncio.run(reading())
+    assert calls == ["ended"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGSTOP")

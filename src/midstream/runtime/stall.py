@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from midstream._support.internal_errors import OnceLog
 from midstream._support.lifecycle import RecoverableLock
 from midstream._support.sanitize import clean
+from midstream.attribution.event_loop_lag import TURNS
 from midstream.attribution.rule import Attribution
 from midstream.stream.phases import StallLimits
 from midstream.stream.session import HOLDING_RECHECK_S, Session
@@ -90,7 +91,7 @@ class CallEnd:
         """Call it if the wait is still the same by then."""
 
         def call() -> None:
-            if same_wait():
+            if not self.has_ended and same_wait():
                 self.has_ended = True
                 self._call()
 
@@ -103,11 +104,12 @@ class CallEnd:
 class StepEnd:
     """Ends the step of an async source that is awaited now, as a cancellation would, without cancelling the task."""
 
-    __slots__ = ("_loop", "_task", "has_ended")
+    __slots__ = ("_cancelled_before", "_loop", "_task", "has_ended")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
+        self._cancelled_before = 0
         self.has_ended = False
 
     def end(self, same_wait: Callable[[], bool]) -> bool:
@@ -115,7 +117,8 @@ class StepEnd:
 
         def cancel() -> None:
             waits_for = getattr(self._task, "_fut_waiter", None)
-            if waits_for is not None and same_wait():
+            # It may be asked for several times while the loop is blocked; a second cancellation would report False.
+            if not self.has_ended and waits_for is not None and same_wait():
                 self.has_ended = waits_for.cancel()
 
         return _soon(self._loop, cancel)
@@ -123,15 +126,34 @@ class StepEnd:
     def begin(self) -> None:
         """A step begins in the task that runs now."""
         self._task = asyncio.current_task()
+        self._cancelled_before = _cancellations(self._task)
+
+    def is_cancelled_by_others(self) -> bool:
+        """Whether the task was cancelled during this step; one that it survived before does not count."""
+        return _cancellations(self._task) > self._cancelled_before
 
     def over(self) -> None:
         """No step is in progress."""
         self._task = None
 
 
+def _cancellations(task: asyncio.Task[Any] | None) -> int:
+    """How often the task was asked to end; 0 before Python 3.11, where that is not known."""
+    cancelling = getattr(task, "cancelling", None)
+    return 0 if cancelling is None else int(cancelling())
+
+
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> bool:
+    """Call it on the loop once what has come by now is delivered: the loop may be blocked until it gets to this."""
+
+    def turn(left: int) -> None:
+        if left:
+            loop.call_soon(turn, left - 1)
+        else:
+            call()
+
     try:
-        loop.call_soon_threadsafe(call)
+        loop.call_soon_threadsafe(turn, TURNS)
     except RuntimeError:  # the loop is closed
         return False
     return True
@@ -156,8 +178,7 @@ class EndableSource:
         try:
             return await self._next()
         except asyncio.CancelledError:
-            cancelling = getattr(asyncio.current_task(), "cancelling", None)
-            if self._guard.error is None or (cancelling is not None and cancelling()):
+            if self._guard.error is None or end.is_cancelled_by_others():
                 raise
             raise self._guard.error from None
         finally:
