@@ -79,7 +79,8 @@ STALLED = Fired(
     "warning",
     "Answers are ended because their server has stopped sending",
     f"10 answers were ended by their stall timeout in 10m. {WHO} Their readers got an error or a second try. Look at "
-    "the server; `midstream advise timeout` shows whether the timeout is too short.",
+    "the server. Compare the timeout with the gaps that end by themselves, which `midstream report` shows: it may be "
+    "too short.",
     STREAMS,
 )
 
