@@ -269,6 +269,35 @@ def test_output_that_is_there_when_the_loop_gets_to_the_end_is_delivered(blocked
     assert asyncio.run(reading()) == ["a", "b", "c"]
 
 
+def test_so_is_output_of_a_connection_that_the_kernel_does_not_describe() -> None:
+    """Compressed data has no wire clock: whether it had come is known only once the loop has read."""
+
+    async def reading() -> int:
+        async with AsyncOpenAI(api_key="none", base_url=server.base_url) as client:
+            seen.monitor(client)
+            count = 0
+            async for _ in await client.chat.completions.create(**ASK, stream=True):
+                count += 1
+                if count == 2:
+                    asyncio.get_running_loop().call_later(0.27, time.sleep, 0.4)
+            return count
+
+    script = [
+        (0.02, text("a")),
+        (0.04, text("b")),
+        (0.32, text("c")),
+        (0.5, text("d")),
+        (0.7, finish()),
+        (0.9, DONE),
+    ]
+    encoded = "text/event-stream\r\ncontent-encoding: x-plain"  # an encoding that httpx passes through
+    with WireServer(script, content_type=encoded) as server:
+        seen = collect(stall_timeout_s=0.3)
+        assert asyncio.run(reading()) == 5
+
+    assert (seen.record.outcome, seen.record.error_type) == ("completed", None)
+
+
 def test_cancellation_that_the_task_survived_before_does_not_hide_the_timeout() -> None:
     """A task that was cancelled earlier and went on gets the timeout, not another cancellation."""
 

@@ -22,7 +22,10 @@ def response_end(monitor: Monitor, response: Any, *, on_loop: bool) -> ReadEnd |
     if monitor.stall_limits is None:
         return None
     connection = connection_of(response)
-    return SocketEnd(connection) if connection is not None else _step_end(on_loop=on_loop)
+    loop = _running_loop() if on_loop else None
+    if connection is not None:
+        return SocketEnd(connection, loop)
+    return None if loop is None else StepEnd(loop)
 
 
 def socket_end(monitor: Monitor, connection: Any) -> ReadEnd | None:
@@ -39,9 +42,9 @@ def stream_end(monitor: Monitor, stream: Any, *, on_loop: bool) -> ReadEnd | Non
     """How a read of a stream of unknown make is ended, if there is a way that can be found."""
     if monitor.stall_limits is None:
         return None
-    step = _step_end(on_loop=on_loop)
-    if step is not None:
-        return step
+    loop = _running_loop() if on_loop else None
+    if loop is not None:
+        return StepEnd(loop)
     connection = _socket_in(stream, _DEEPEST)
     if connection is not None:
         return SocketEnd(connection)
@@ -78,11 +81,9 @@ def aiohttp_timeout() -> LibraryTimeout:
     return LibraryTimeout(getattr(library, "SocketTimeoutError", library.ServerTimeoutError), {})
 
 
-def _step_end(*, on_loop: bool) -> ReadEnd | None:
-    if not on_loop:
-        return None
+def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
-        return StepEnd(asyncio.get_running_loop())
+        return asyncio.get_running_loop()
     except RuntimeError:  # trio's, or one that runs later
         return None
 

@@ -43,16 +43,26 @@ class ReadEnd(Protocol):
 class SocketEnd:
     """Shuts a connection down that serves this stream alone: the pending read returns as at the end of the data."""
 
-    __slots__ = ("_socket", "has_ended")
+    __slots__ = ("_loop", "_socket", "has_ended")
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._socket = connection
+        self._loop = loop
         self.has_ended = False
 
     def end(self, same_wait: Callable[[], bool]) -> bool:
+        """Shut it down, on the loop that reads from it if one does: what has come by then is read before."""
+
+        def shut_down() -> None:
+            if not self.has_ended and same_wait() and not self._shut_down():
+                _log.warn("end", CANNOT)
+
+        if self._loop is not None:
+            return _soon(self._loop, shut_down)
+        return not same_wait() or self._shut_down()
+
+    def _shut_down(self) -> bool:
         """Shut it down for both directions, below its TLS if it has any."""
-        if not same_wait():
-            return True
         self.has_ended = True
         connection, ssl = self._socket, sys.modules.get("ssl")
         try:
