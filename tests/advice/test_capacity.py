@@ -131,7 +131,8 @@ def test_lengths_stay_together_and_follow_the_seed() -> None:
     calls = load.as_logged(3, 4, 100).calls
     assert all(call.request.answer_tokens == 999 + call.request.prompt_tokens for call in calls)
     assert calls == load.as_logged(3, 4, 100).calls != load.as_logged(4, 4, 100).calls
-    assert [call.at_s for call in load.as_logged(0, None, 9).calls] == [float(n) for n in range(50)]
+    assert [call.at_s for call in load.as_logged(0, None, 50).calls] == [float(n) for n in range(50)]
+    assert [call.at_s for call in load.as_logged(0, None, 9).calls] == [float(n) for n in range(9)]
 
 
 # The search

@@ -10,6 +10,8 @@ from midstream.advice.cap_search import ENGINE_KNOBS, CapGoal, Search, Simulatio
 from midstream.advice.capacity import Caps
 from midstream.advice.doubts import Doubt, Ground
 from midstream.advice.pool import Pool
+from midstream.advice.promise import Promise
+from midstream.advice.today import Today
 
 _SECONDS_MATTER = 1.0
 
@@ -24,6 +26,10 @@ class CapAdvice:
     config: SimulationConfig
     found: Search
     doubts: tuple[Doubt, ...]
+    today: Today | None = None
+    """Today's setting, measured beside simulated."""
+    promise: Promise | None = None
+    """What to expect of the chosen cap; None if there is none, or the model does not reproduce the records."""
 
     @property
     def cap(self) -> int | None:
@@ -91,6 +97,13 @@ def simulated_doubts(found: Search, known: Container[Ground]) -> list[Doubt]:
 
 def _froze(trial: Trial) -> str:
     return f"{percent(trial.all('freeze-share'))} freeze or break off"
+
+
+def arrivals_text(config: SimulationConfig) -> str:
+    """Write how calls come in the simulation."""
+    if config.users is not None:
+        return f"{config.users} clients in turn, {config.requests} requests"
+    return f"{config.most_at_once} requests as they came"
 
 
 def _first(chosen: Trial, free: Trial) -> str:

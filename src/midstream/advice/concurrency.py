@@ -8,18 +8,20 @@ pace (`advise_concurrency`). Without it, the number is read off what happened to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from midstream._support.numbers import plural
+from midstream.advice.calibration import Calibration, calibrate
 from midstream.advice.cap_search import CapGoal, SimulationConfig, candidates, search
 from midstream.advice.cap_verdict import CapAdvice, simulated_doubts
 from midstream.advice.capacity import caps
 from midstream.advice.doubts import doubts
 from midstream.advice.load import RecordedLoad, load_of
-from midstream.advice.pace import hardware_of
 from midstream.advice.pool import Pool, PoolError
+from midstream.advice.promise import RUNS, promise_of
 from midstream.advice.threshold import threshold_of
+from midstream.advice.today import LEAST_SEEDS, arrivals_that_fit, today_of
 from midstream.lab.hardware import PROFILES, HardwareProfile
 from midstream.sources.server import ServerView
 from midstream.stream.model import FREEZE_AFTER_S, StreamRecord
@@ -55,7 +57,8 @@ def advise_concurrency(
     as_they_came: bool = False,
     hardware: HardwareProfile | None = None,
     otherwise: HardwareProfile = PROFILES["l4"],
-    requests: int = REQUESTS,
+    cap_now: int | None = None,
+    requests: int | None = None,
     seeds: int = SEEDS,
     freeze_after_s: float | None = None,
     server: ServerView | None = None,
@@ -69,7 +72,8 @@ def advise_concurrency(
     were open for 95 % of the time; with `as_they_came` requests come when they came instead. `hardware` are the costs
     of a step, by default those that the records show; `otherwise` those where they show none. `freeze_after_s` is
     the gap in seconds from which an answer counts as frozen, by default that of the records. `server` is what the
-    server's metrics page shows. `on_run` gets the number of runs done, and of those expected, after each.
+    server's metrics page shows. `cap_now` is the cap that was in force when the records were made. `on_run` gets the
+    number of runs done, and of those expected, after each.
 
     Formulas: those of the two caps beside it are in `safe_concurrency`; the simulation is `midstream.lab`.
 
@@ -86,19 +90,29 @@ def advise_concurrency(
         raise NotEnoughStreams(len(load.requests))
     check_size(size, load)
     limits = caps(size.tokens, load.mean_prompt, load.mean_answer, load.p95_answer)
-    running = max(1, min(load.usual, limits.average))
+    running = max(1, min(load.usual, limits.average if cap_now is None else min(cap_now, limits.average)))
+    calibration = (
+        Calibration(hardware, (), 0.0)
+        if hardware is not None
+        else calibrate(records, load, running, otherwise)
+    )
+    count = requests or max(LEAST, min(REQUESTS, len(load.requests)))
     config = SimulationConfig(
         engine=engine,
         pool_tokens=size.tokens,
-        hardware=hardware or hardware_of(records, load, running, otherwise),
+        hardware=calibration.profile,
         load=load,
         users=None if as_they_came else users or max(2, load.usual),
-        requests=requests,
+        requests=count,
         seeds=range(seeds),
         freeze_after_s=freeze_after_s or threshold_of(records).value_s or FREEZE_AFTER_S,
         block_size=size.block_size,
+        calibration=calibration,
+        settings=_settings(engine, server),
+        today=cap_now,
     )
-    expected = (len(candidates(limits, config.most_at_once)) + 1) * seeds
+    choosing = users is None and not as_they_came
+    expected = (len(candidates(limits, config.most_at_once)) + 1) * seeds + 6 * choosing + LEAST_SEEDS + RUNS
     done = 0
 
     def played() -> None:
@@ -106,10 +120,23 @@ def advise_concurrency(
         done += 1
         on_run(done, max(done, expected))
 
+    if choosing:
+        config = arrivals_that_fit(config, records, max(2, load.usual), played)
+    today = today_of(config, records, config.trial(cap_now, range(max(LEAST_SEEDS, seeds)), played))
     found = search(config, limits, goals, played=played)
+    promise = None
+    if found.chosen is not None:
+        promise = promise_of(config.trial(found.chosen.cap, range(max(RUNS, seeds)), played), today)
     against = doubts(records, load=load, pool_tokens=size.tokens, view=server)
     against += simulated_doubts(found, {doubt.ground for doubt in against})
-    return CapAdvice(_of_engine(size, engine, server), limits, config, found, tuple(against))
+    return CapAdvice(
+        _of_engine(size, engine, server), limits, config, found, tuple(against), today=today, promise=promise
+    )
+
+
+def _settings(engine: str, server: ServerView | None) -> Mapping[str, int | bool]:
+    """Return the settings that the page shows, if it is the page of the engine that is simulated."""
+    return server.settings if server is not None and server.engine == family_of(engine) else {}
 
 
 def check_size(pool: Pool, load: RecordedLoad) -> None:

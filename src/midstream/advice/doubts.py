@@ -76,12 +76,18 @@ def _of_memory(
             f"{percent(load.in_flight / pool_tokens)} of {pool_tokens:,}. Unless others use the server as well, a cap "
             "ends no freeze here.",
         )
-    if view is not None and view.evictions.value == 0 and _frozen(records):
+    if view is not None and view.evictions.value == 0 and _frozen(records) and not _older(view, records):
         yield Doubt(
             "no eviction",
             f"{view.title} has not preempted anything since it started, so the freezes come from elsewhere: a busy "
             "engine, a proxy, the network.",
         )
+
+
+def _older(view: ServerView, records: Sequence[StreamRecord]) -> bool:
+    """Tell whether a page was saved before most of the records were made: it counts fewer tokens than they hold."""
+    written = sum(record.output_tokens or 0 for record in records)
+    return view.generated.value is not None and view.generated.value < written / 2
 
 
 def _of_freezes(records: Sequence[StreamRecord]) -> Iterator[Doubt]:

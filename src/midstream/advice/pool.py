@@ -9,6 +9,7 @@ from midstream._support.numbers import byte_size
 from midstream.advice.kv import KvCache
 from midstream.engines import ENGINES
 from midstream.engines.facts import MOST_DIGITS
+from midstream.engines.vllm import BLOCK_TOKENS
 from midstream.sources.server import ServerView
 
 
@@ -23,7 +24,7 @@ class Pool:
     tokens: int
     source: str
     notes: tuple[str, ...] = ()
-    block_size: int = 16
+    block_size: int = BLOCK_TOKENS
     """Tokens in a block of it, where an engine hands it out in blocks."""
 
 
@@ -33,7 +34,8 @@ def pool_of_view(view: ServerView) -> Pool:
     if reading.value is None:
         raise PoolError(f"{reading.why}; give the number with --pool")
     notes = (f"the server reports it {reading.why}: a flag is for each of them",) if reading.why else ()
-    return Pool(int(reading.value), f"metrics of {view.title}", notes)
+    block_size = int(view.settings.get("block_size", BLOCK_TOKENS))
+    return Pool(int(reading.value), f"metrics of {view.title}", notes, block_size)
 
 
 def pool_of_log(text: str) -> Pool:

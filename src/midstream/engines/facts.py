@@ -41,6 +41,8 @@ class PageReaders:
     """How many tokens its KV cache holds."""
     notes: tuple[str, ...] = ()
     """What must be known to read any of its numbers."""
+    settings: Callable[[MetricsPage], Mapping[str, int | bool]] = lambda _page: MappingProxyType({})
+    """Settings of its admission rule that the page shows, by the names of the variant's `settings`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class EngineReadings:
     generated: MetricReading
     pool: MetricReading
     notes: tuple[str, ...]
+    settings: Mapping[str, int | bool] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +264,7 @@ class EngineFacts:
             readers.generated(own),
             readers.pool(own),
             readers.notes,
+            readers.settings(own),
         )
 
     def spellings(self, name: str) -> tuple[str, ...]:

@@ -98,6 +98,19 @@ def _pool(page: MetricsPage) -> MetricReading:
     return MetricReading(tokens, f"in {len(configs)} separate pools together" if len(configs) > 1 else "")
 
 
+def _settings(page: MetricsPage) -> dict[str, int | bool]:
+    """Read the block size and whether prefixes are cached, where all replicas agree."""
+    found: dict[str, int | bool] = {}
+    configs = page.named("vllm:cache_config_info")
+    sizes = {_whole(config.labels.get("block_size", "")) for config in configs}
+    caching = {config.labels.get("enable_prefix_caching") for config in configs}
+    if len(sizes) == 1 and (size := sizes.pop()) is not None:
+        found["block_size"] = size
+    if len(caching) == 1 and (cached := caching.pop()) in ("True", "False"):
+        found["enable_prefix_caching"] = cached == "True"
+    return found
+
+
 def _whole(text: str) -> int | None:
     found = count(text)
     return found if found and text.isascii() and text.isdigit() else None
@@ -113,6 +126,7 @@ PAGE = PageReaders(
     preempted_now=not_in_this_engine("vLLM counts preemptions and not who is out"),
     generated=total("vllm:generation_tokens_total", "vllm:generation_tokens", absent=_OFF),
     pool=_pool,
+    settings=_settings,
 )
 
 

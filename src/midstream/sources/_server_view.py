@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 
 from midstream.engines import ENGINES, EngineFacts, EngineReadings
 from midstream.engines.page import MetricReading
@@ -35,6 +36,8 @@ class ServerView:
     """Unix time in seconds at which the process started, if exposed."""
     notes: tuple[str, ...]
     """What must be known to read these numbers."""
+    settings: Mapping[str, int | bool] = field(default_factory=lambda: MappingProxyType({}))
+    """Settings of its admission rule that the page shows, by the engine's own names."""
 
     @property
     def evictions_word(self) -> str:
@@ -43,10 +46,10 @@ class ServerView:
 
     def unknown(self) -> Iterator[tuple[str, str]]:
         """Name each number that could not be read, and why. What the engine does not have is none of them."""
-        for field in fields(self):
-            reading = getattr(self, field.name)
+        for each in fields(self):
+            reading = getattr(self, each.name)
             if isinstance(reading, MetricReading) and reading.value is None and reading.exists:
-                yield field.name, reading.why
+                yield each.name, reading.why
 
 
 def view_of_readings(
@@ -69,4 +72,5 @@ def view_of_readings(
         pool_tokens=readings.pool,
         started_at=started_at,
         notes=readings.notes,
+        settings=readings.settings,
     )

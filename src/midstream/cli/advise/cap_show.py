@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from midstream._support.numbers import per_cent, percent
-from midstream.advice.cap_search import ENGINE_KNOBS, Search, Trial, TrialFigure
-from midstream.advice.cap_verdict import CapAdvice, cap_verdict, goal_text
+from midstream.advice.cap_search import ENGINE_KNOBS, Search, SimulationConfig, Trial, TrialFigure
+from midstream.advice.cap_verdict import CapAdvice, arrivals_text, cap_verdict, goal_text
 from midstream.advice.comparison import CompareGoal
 from midstream.advice.engines import flags_for
+from midstream.cli.advise.today_show import today_document, today_table
 from midstream.engines.flags import Situation
 from midstream.lab.admission import ENGINES
 from midstream.report.terminal import bar, fits
@@ -23,32 +24,47 @@ _BAR = 16
 ADVISED = "<- advised"
 
 
-def show(console: Console, advice: CapAdvice, journal: Path) -> None:
+def show(console: Console, advice: CapAdvice, journal: Path, *, anyway: bool = False) -> None:
     """Print everything; `journal` is where the streams came from, and those after the change will go."""
     _show_basis(console, advice)
     console.print()
+    disagrees = None
+    if advice.today is not None:
+        console.print(today_table(advice.today))
+        console.print()
+        disagrees = advice.today.disagrees
     wide = _curve(console, advice)
     console.print(wide if fits(console, wide) else _narrow_curve(advice))
     config = advice.config
-    how = (
-        f"{config.most_at_once} clients in turn, {config.requests} requests"
-        if config.users is not None
-        else f"{len(config.load.requests)} requests as they came"
-    )
     console.print(
-        f"Simulated: {config.engine} on {config.hardware.name}, {how}, {len(config.seeds)} seeds"
-        f"{' together (least-most)' if len(config.seeds) > 1 else ''}.\n",
+        f"Simulated: {config.engine} on {config.hardware.name}{_error(config)}, {arrivals_text(config)}, "
+        f"{len(config.seeds)} seeds{' together (least-most)' if len(config.seeds) > 1 else ''}.\n",
         style="dim",
         soft_wrap=not console.is_terminal,
     )
     for doubt in advice.doubts:
         console.print(f"But: {doubt.sentence}", soft_wrap=not console.is_terminal)
+    if disagrees is not None:
+        console.print(f"No promise: {disagrees}", soft_wrap=not console.is_terminal)
+        if not anyway:
+            console.print("No cap is advised from this model; --anyway advises one.", style="bold")
+            return
     console.print(cap_verdict(advice), style="bold", soft_wrap=not console.is_terminal)
+    if advice.promise is not None:
+        console.print(advice.promise.sentence(), soft_wrap=not console.is_terminal)
     if advice.cap is not None and advice.found.chosen is not None:
         for flag in flags_for(config.engine, Situation(cap=advice.cap)).flags:
             if str(advice.cap) in flag.text:
                 console.print(f"  {flag.text}    {flag.why}", soft_wrap=True)
         console.print(f"Afterwards: {comparing(advice.found, advice.found.chosen, journal)}", soft_wrap=True)
+
+
+def _error(config: SimulationConfig) -> str:
+    """Write how exact the pace is, or that it is assumed: then no second in the table is a measured one."""
+    known = config.calibration
+    if known is None or known.error == 0:
+        return ""
+    return f" (to within {percent(known.error)})" if known.error is not None else " (assumed: read no seconds from it)"
 
 
 def comparing(found: Search, chosen: Trial, journal: Path) -> str:
@@ -163,7 +179,10 @@ def document(advice: CapAdvice) -> dict[str, object]:
             "evicts": ENGINE_KNOBS[config.engine].evicts,
             "hardware": asdict(config.hardware),
             "users": config.users,
-            "requests": config.requests if config.users is not None else len(load.requests),
+            "requests": config.requests if config.users is not None else config.most_at_once,
+            "pace_error": None if config.calibration is None else config.calibration.error,
+            "settings": dict(config.settings),
+            "block_size": config.block_size,
             "seeds": len(config.seeds),
             "freeze_after_s": config.freeze_after_s,
         },
@@ -180,7 +199,9 @@ def document(advice: CapAdvice) -> dict[str, object]:
             }
             for trial in found.trials
         ],
+        "today": None if advice.today is None else today_document(advice.today),
         "advised": None if chosen is None else {"cap": chosen.cap},
+        "promise": None if advice.promise is None else asdict(advice.promise),
         "doubts": [doubt._asdict() for doubt in advice.doubts],
         "verdict": cap_verdict(advice),
     }

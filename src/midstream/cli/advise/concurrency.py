@@ -85,7 +85,25 @@ class SimulationOptions:
         typer.Option(metavar="NAME", help=f"The pace where the streams show none: {', '.join(PROFILES)}."),
     ] = "l4"
     fit: FitOption = None
-    requests: Annotated[int, typer.Option(metavar="N", min=20, help="Requests in each run.")] = REQUESTS
+    cap_now: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="The cap that was in force. Without it: none.", show_default=False
+        ),
+    ] = None
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="Advise even if the model does not reproduce what was measured."),
+    ] = False
+    requests: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=20,
+            help=f"Requests in each run. Without it: as many as recorded, and {REQUESTS} at most.",
+            show_default=False,
+        ),
+    ] = None
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each cap.")] = SEEDS
     freeze_after: Annotated[
         float | None,
@@ -125,7 +143,8 @@ def concurrency(
     From the size of the KV cache and the lengths in the journal: a cap that prevents preemption even if long answers
     run at the same time (never), the number of average requests that the cache holds (average), and between them the
     highest cap that meets your goal when the engine is simulated with the recorded lengths at the recorded pace. Exit
-    status: 0 advice, 1 failed, 2 wrong usage, 3 not enough data, or no cap meets the goal.
+    status: 0 advice, 1 failed, 2 wrong usage, 3 not enough data, no cap meets the goal, or
+    the simulation of today's setting does not reproduce what was measured (--anyway advises all the same).
 
     It takes 50 streams. `midstream demo --journal streams.db` makes a journal to try this on, and `midstream serve
     --port 8000` is a server.
@@ -163,8 +182,9 @@ def concurrency(
     if as_json:
         print_json(document(advice))
     else:
-        show(console(120), advice, journal_path(streams.journal))
-    return 0 if advice.found.chosen is not None else NOT_ENOUGH
+        show(console(120), advice, journal_path(streams.journal), anyway=simulation.anyway)
+    believed = simulation.anyway or advice.today is None or advice.today.disagrees is None
+    return 0 if believed and advice.found.chosen is not None else NOT_ENOUGH
 
 
 def _view_and_pool(size: PoolOptions, engine: str | None) -> tuple[ServerView | None, Pool]:
@@ -198,6 +218,7 @@ def _advised(
                 as_they_came=simulation.as_they_came,
                 hardware=profile if simulation.fit else None,
                 otherwise=profile,
+                cap_now=simulation.cap_now,
                 requests=simulation.requests,
                 seeds=simulation.seeds,
                 freeze_after_s=simulation.freeze_after,

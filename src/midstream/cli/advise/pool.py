@@ -17,6 +17,7 @@ from midstream.advice.pool import Pool, PoolError, bytes_of, pool_of_log, pool_o
 from midstream.cli.advise.options import read_text
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.http_options import SERVER_TOKEN, HeaderOption, headers_of
+from midstream.engines.vllm import BLOCK_TOKENS
 from midstream.sources.scrape import ScrapeError, Scraper
 from midstream.sources.server import ENGINES, PageError, ServerView, view_of
 
@@ -63,8 +64,11 @@ class PoolOptions:
         typer.Option(metavar="N", min=1, help="GPUs that share the model's heads.", rich_help_panel=_POOL),
     ] = 1
     block_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Tokens in a block of it.", rich_help_panel=_POOL)
-    ] = 16
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Tokens in a block of it. Without it: the page's, or 16.", **_IN_PANEL
+        ),
+    ] = None
     header: HeaderOption = None
 
     def view(self, engine: str | None) -> ServerView | None:
@@ -92,7 +96,11 @@ class PoolOptions:
     def pool_of(self, view: ServerView | None) -> Pool | None:
         """Return the pool by the one option that gives it, or by the server; None if nothing does. Raises CliError."""
         pool = self._pool(view)
-        return None if pool is None else replace(pool, block_size=self.block_size)
+        if pool is None:
+            return None
+        shown = None if view is None else view.settings.get("block_size")
+        size = self.block_size or (int(shown) if shown else None)
+        return pool if size is None else replace(pool, block_size=size)
 
     def pool_if_shown(self, view: ServerView | None) -> Pool | None:
         """Return the same; None as well if the server's page does not show the size. Raises CliError."""
@@ -150,7 +158,7 @@ class PoolOptions:
             lambda: pool_of_model(
                 kv_cache_of(config, dtype=self.kv_dtype, tensor_parallel=self.tensor_parallel),
                 left,
-                block_size=self.block_size,
+                block_size=self.block_size or BLOCK_TOKENS,
             ),
             f"{path}: ",
         )
