@@ -65,7 +65,9 @@ class World:
         if not self.in_turn:
             return open_loop(poisson(seed, self.requests, self.rate), pairs, max_tokens=limit)
         turns = closed_loop(self.users, pairs, think_s=self.think_s, seed=seed, max_tokens=limit)
-        first = [WorkloadCall(call.request, 0.02 * place) for place, call in enumerate(turns.calls[: self.users])]
+        first = [
+            WorkloadCall(call.request, 0.02 * place) for place, call in enumerate(turns.calls[: self.users])
+        ]
         return Workload((*first, *turns.calls[self.users :]), self.users)
 
     def run(self, cap: int | None, seed: int) -> RunResult:
@@ -260,7 +262,9 @@ def main(arguments: list[str] | None = None) -> None:
         print(line)
     if "--each" in given:
         for number, each in enumerate(found):
-            print(number, each.why_not or each.text, each.frozen_held, each.speed_held, each.met, each.possible)
+            print(
+                number, each.why_not or each.text, each.frozen_held, each.speed_held, each.met, each.possible
+            )
     print(f"{time.perf_counter() - began:.0f} s")
 
 

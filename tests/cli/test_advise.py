@@ -302,7 +302,19 @@ def test_the_curve_is_there_for_scripts(capsys: pytest.CaptureFixture[str], jour
     found = document(
         capsys,
         "concurrency",
-        *("--journal", journal, "--pool", "16000", "--users", "24", "--requests", "100", "--seeds", "2", "--anyway"),
+        *(
+            "--journal",
+            journal,
+            "--pool",
+            "16000",
+            "--users",
+            "24",
+            "--requests",
+            "100",
+            "--seeds",
+            "2",
+            "--anyway",
+        ),
         *("--goal", "p99-gap=3s"),
     )
     assert [len(each["p99_gap_s"]) for each in found["curve"]] == [2] * len(found["curve"])
@@ -493,7 +505,18 @@ def test_a_freeze_is_what_it_was_when_it_was_recorded(
         for record in the_records()[:200]
     ]
     known = journal_of(tmp_path / "known.db", records)
-    options = ("concurrency", "--journal", known, "--pool", "16000", "--requests", "20", "--seeds", "1", "--anyway")
+    options = (
+        "concurrency",
+        "--journal",
+        known,
+        "--pool",
+        "16000",
+        "--requests",
+        "20",
+        "--seeds",
+        "1",
+        "--anyway",
+    )
 
     assert document(capsys, *options)["simulation"]["freeze_after_s"] == 1.0
     assert document(capsys, *options, "--freeze-after", "7")["simulation"]["freeze_after_s"] == 7.0

@@ -156,8 +156,13 @@ def _rows(written: Sequence[_Written]) -> list[_Row]:
                 contexts.add(start, end, held)
     running.close()
     contexts.close()
-    firsts = [each.first for each in written]
-    prompts = [0, *accumulate(each.prompt for each in written)]
+    # Who comes back after a preemption has its prompt and the answer so far computed again, unless they are cached.
+    prefills = sorted(
+        [(each.first, each.prompt) for each in written]
+        + [(end, each.prompt + each.tokens // 2) for each in written for _, end in each.silent]
+    )
+    firsts = [at for at, _ in prefills]
+    prompts = [0, *accumulate(tokens for _, tokens in prefills)]
     rows = []
     for each in written:
         seconds, tokens = each.seconds, each.tokens - 1

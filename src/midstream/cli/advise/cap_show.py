@@ -64,7 +64,11 @@ def _error(config: SimulationConfig) -> str:
     known = config.calibration
     if known is None or known.error == 0:
         return ""
-    return f" (to within {percent(known.error)})" if known.error is not None else " (assumed: read no seconds from it)"
+    return (
+        f" (to within {percent(known.error)})"
+        if known.error is not None
+        else " (assumed: read no seconds from it)"
+    )
 
 
 def comparing(found: Search, chosen: Trial, journal: Path) -> str:
