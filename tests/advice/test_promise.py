@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +17,7 @@ from midstream.journal import read
 from midstream.lab.admission import engine
 from midstream.lab.hardware import PROFILES, HardwareProfile
 from midstream.lab.simulator import simulate
-from midstream.lab.workload import closed_loop, lognormal_by, open_loop, pairs, poisson
+from midstream.lab.workload import closed_loop, lognormal_by, pairs
 from midstream.sources.server import view_of
 from midstream.stream.model import StreamRecord
 from support.paths import RECORDINGS
@@ -34,7 +33,7 @@ def simulated(
 ) -> list[StreamRecord]:
     """What a journal holds of a simulated vLLM with blocks of 16 tokens."""
     lengths = pairs(3, count, lognormal_by(mean=60, p95=120), lognormal_by(mean=200, p95=500, most=900))
-    calls = closed_loop(users, lengths) if rate is None else open_loop(poisson(3, count, rate), lengths)
+    calls = closed_loop(users, lengths)
     rule = engine("vllm", num_gpu_blocks=pool // 16, max_num_seqs=max(256, users))
     run = simulate(rule, calls, TRUTH, freeze_after_s=1.0)
     return [
@@ -148,14 +147,10 @@ def test_without_a_pace_the_given_hardware_counts_and_no_second_is_compared() ->
     assert advice.promise is None or advice.promise.tokens_per_s is None
 
 
-@pytest.mark.parametrize(
-    ("records", "in_turn"), [(lambda: simulated(12), True), (lambda: simulated(12, rate=3.0), False)]
-)
-def test_arrivals_are_those_that_reproduce_the_journal(
-    records: Callable[[], list[StreamRecord]], in_turn: bool
-) -> None:
-    advice = advise_concurrency(records(), Pool(3200, "as given"), seeds=3, requests=100)
-    assert (advice.config.users is not None) == in_turn
+def test_users_in_turn_are_recognised() -> None:
+    """Twelve users without a pause: as many are open all the time, which calls as they came do not give."""
+    advice = advise_concurrency(simulated(12), Pool(3200, "as given"), seeds=3, requests=100)
+    assert advice.config.users == 12
 
 
 def test_users_begin_as_far_apart_as_they_began() -> None:
