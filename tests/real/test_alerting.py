@@ -159,7 +159,7 @@ def test_no_rule_fails_and_all_are_there(running: Stack) -> None:
     """Prometheus reports a health for each."""
     rules = [rule for group in running.prometheus.get("rules")["groups"] for rule in group["rules"]]
 
-    assert len(rules) == 52
+    assert len(rules) == 53
     assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
 
 
@@ -170,7 +170,7 @@ def test_the_check_finds_data_for_every_rule(running: Stack, capsys: pytest.Capt
 
     assert main(["rules", "--check", running.prometheus.url]) == 0
     out = capsys.readouterr().out
-    assert "\n33 of 33 rules have data on" in out, out
+    assert "\n34 of 34 rules have data on" in out, out
     assert main(["rules", "--naming", "without-suffixes", "--check", running.prometheus.url]) == 1
     assert (
         "this server calls it stream_max_gap_seconds_bucket: render with --naming prometheus"
@@ -199,7 +199,7 @@ def test_victoriametrics_understands_every_rule(
             victoria.query(rule.expr)
 
     assert main(["rules", "--check", victoria.url]) == 0
-    assert "\n33 of 33 rules have data on" in capsys.readouterr().out
+    assert "\n34 of 34 rules have data on" in capsys.readouterr().out
 
 
 def has_data(server: Prometheus, expr: str) -> bool:

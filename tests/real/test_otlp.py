@@ -76,6 +76,14 @@ def test_every_metric_arrives_as_the_table_says(arrived: dict[str, Any], metric:
     )
 
 
+def attributes_of(point: Any) -> dict[str, str]:
+    return {entry.key: entry.value.string_value for entry in point.attributes}
+
+
+def by_phase(metric: Any, value: str) -> dict[str, float]:
+    return {attributes_of(point)["stream.phase"]: getattr(point, value) for point in metric.sum.data_points}
+
+
 def test_values_arrive(arrived: dict[str, Any]) -> None:
     """Sums of histograms, totals of counters, and gauges as they are."""
     sums = {
@@ -93,8 +101,12 @@ def test_values_arrive(arrived: dict[str, Any]) -> None:
         "gen_ai.client.operation.duration": [0.5],
         "gen_ai.client.operation.time_to_first_chunk": [0.25],
     }
-    assert [point.as_int for point in arrived["stream.freezes"].sum.data_points] == [1]
-    assert [point.as_double for point in arrived["stream.frozen_time"].sum.data_points] == [7.5]
+    assert by_phase(arrived["stream.freezes"], "as_int") == {"text": 1, "reasoning": 0, "tool_call": 0}
+    assert by_phase(arrived["stream.frozen_time"], "as_double") == {
+        "text": 7.5,
+        "reasoning": 0.0,
+        "tool_call": 0.0,
+    }
     assert [point.as_double for point in arrived["stream.open_gap"].gauge.data_points] == [41.5]
     assert [point.as_int for point in arrived["stream.active"].gauge.data_points] == [1]
 
@@ -103,7 +115,7 @@ def test_attributes_and_bounds_arrive(arrived: dict[str, Any]) -> None:
     """Attributes are strings under OTel's own names; the bounds are ours and not the SDK's."""
     (gap,) = arrived["stream.max_gap"].histogram.data_points
 
-    assert {entry.key: entry.value.string_value for entry in gap.attributes} == LABELS
+    assert attributes_of(gap) == {**LABELS, "stream.phase": "text"}
     assert list(gap.explicit_bounds) == [
         0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
     ]  # fmt: skip
