@@ -44,7 +44,7 @@ def test_another_server_is_asked_only_while_nothing_was_shown(
     first: Script, second: Script, shown: str, stalls: bool
 ) -> None:
     """What the reader sees is one answer, or half an answer and the exception."""
-    seen = collect(stall_timeout_s=0.3, first_content_timeout_s=0.3)
+    seen = collect(stall_timeout_s=1.0, first_content_timeout_s=1.0)
     pieces: list[str] = []
     with WireServer(first) as one, WireServer(second) as other:
         clients = [

