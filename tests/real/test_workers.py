@@ -86,7 +86,7 @@ def test_the_page_of_a_service_is_that_of_all_its_workers(server: str, tmp_path:
         serving(SERVERS[server], tmp_path, models.base_url, setup={"prometheus": page.port}) as service,
     ):
         asked, _ = ask_until(service, lambda workers: len(workers) == 2)
-        until(lambda: page.total("stream_ended_total") == asked, 30)
+        until(lambda: page.total("stream_ended_total") == asked, 60)
 
         assert page.total("stream_max_gap_seconds_count") == asked
         assert page.total("stream_max_gap_seconds_bucket", le="+Inf") == asked
@@ -102,12 +102,12 @@ def test_the_page_of_a_service_is_that_of_all_its_workers(server: str, tmp_path:
             return  # it stops when one of its workers is killed
         # Whichever has the port: the other takes it, and what both have counted stays.
         (first, *_) = ask_until(service, lambda workers: len(workers) == 2)[1]
-        until(lambda: page.total("stream_ended_total") == len(models.exchanges), 30)
+        until(lambda: page.total("stream_ended_total") == len(models.exchanges), 60)
         before = page.total("stream_ended_total")
         os.kill(first, signal.SIGKILL)
-        until(lambda: page.total("stream_ended_total") == before, 30)
+        until(lambda: page.total("stream_ended_total") == before, 60)
         asked, _ = ask_until(service, lambda workers: first not in workers)
-        until(lambda: page.total("stream_ended_total") == before + asked, 30)
+        until(lambda: page.total("stream_ended_total") == before + asked, 60)
 
     directories = list((tmp_path / "runtime").iterdir())
     for directory in [tmp_path / "runtime", *directories]:
@@ -165,12 +165,12 @@ def test_live_gauges_of_a_killed_worker_vanish(tmp_path: Path) -> None:
     ):
         for _ in range(6):
             service.ask()
-        until(lambda: page.total("stream_active") == 6, 30)
-        until(lambda: page.total("stream_open_gap_seconds") > 0.5, 30)
+        until(lambda: page.total("stream_active") == 6, 60)
+        until(lambda: page.total("stream_open_gap_seconds") > 0.5, 60)
         assert page.total("stream_open_gap_seconds") < 60
         for worker in workers_of(service):
             os.kill(worker, signal.SIGKILL)
-        until(lambda: bool(page.text()) and page.total("stream_active") == 0, 30)
+        until(lambda: bool(page.text()) and page.total("stream_active") == 0, 60)
 
 
 @pytest.mark.timeout(120)
@@ -251,11 +251,11 @@ def test_a_program_that_forks_has_one_page(when: str, tmp_path: Path) -> None:
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(3)]
             children = [int(pid) for line in lines for pid in line.split()[1:]]
-            until(lambda: page.total("stream_ended_total") == 9, 30)
+            until(lambda: page.total("stream_ended_total") == 9, 60)
             for child in children:
                 os.kill(child, signal.SIGKILL)
             assert process.stdout.readline() == "alone\n"
-            until(lambda: page.total("stream_ended_total") == 9, 30)
+            until(lambda: page.total("stream_ended_total") == 9, 60)
             time.sleep(0.2)
             assert page.total("stream_ended_total") == 9
         finally:

