@@ -38,7 +38,7 @@ def app(prometheus: Callable[[str], Prometheus]) -> Iterator[App]:
     with Setup(export_configuration({}, prometheus=0)) as setup:
         app = App(setup, prometheus(setup.prometheus_url or ""))
         app.recorder.opened(app.labels)
-        until(lambda: app.prometheus.value("stream_freezes_total") == 0)
+        until(lambda: app.prometheus.value("sum(stream_freezes_total)") == 0)
 
         app.recorder.froze(app.labels, None)
         app.recorder.hid(app.labels)
@@ -131,7 +131,7 @@ def test_gaps_are_counted_on_their_side_of_each_bound(app: App) -> None:
 
 def test_the_first_freeze_of_a_process_is_an_increase(app: App) -> None:
     """A counter that were born at 1 would have no increase, and the first freeze no alert."""
-    until(lambda: (app.prometheus.value("increase(stream_freezes_total[1m])") or 0) > 0.9)
+    until(lambda: (app.prometheus.value("sum(increase(stream_freezes_total[1m]))") or 0) > 0.9)
     until(lambda: (app.prometheus.value("increase(stream_limit_hits_total[1m])") or 0) > 0.9)
     length = 'stream_ended_total{outcome="completed", finish_reason="length"}'
     until(lambda: (app.prometheus.value(f"increase({length}[1m])") or 0) > 0.9)
