@@ -56,6 +56,9 @@ async def _ask(load: ObservedLoad, base_url: str, speed: float) -> list[StreamRe
 
     async with DefaultAsyncHttpxClient(trust_env=False) as http:
         client = AsyncOpenAI(base_url=base_url, api_key="none", http_client=http, max_retries=0)
+        await _warm(
+            client
+        )  # before any is monitored: a client shares parts with those that are derived from it
         clients = [
             monitor(
                 client.with_options(max_retries=0),
@@ -64,7 +67,6 @@ async def _ask(load: ObservedLoad, base_url: str, speed: float) -> list[StreamRe
             )
             for stream in load.streams
         ]
-        await _warm(client)
         moments, last = [], loop.time()
         began = last
         for stream in load.streams:
