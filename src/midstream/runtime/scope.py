@@ -59,15 +59,10 @@ _scope: ContextVar[Scope | None] = ContextVar("midstream_scope", default=None)
 
 
 class Clients:
-    """The monitored clients, kept beside them and not on them: a client may be copied, and shared, as before.
+    """The monitored clients, kept beside them and not on them: a client may be copied, and shared, as before."""
 
-    `own_part` gives an object that belongs to one client alone and that `copy.copy()` of it has, too: a copy is
-    recognised by that, and is monitored as its original is.
-    """
-
-    def __init__(self, own_part: Callable[[Any], object] | None = None) -> None:
+    def __init__(self) -> None:
         self._monitors: dict[int, tuple[weakref.ref[Any], Monitor]] = {}
-        self._own_part = own_part
         self.everyone: Monitor | None = None
         """The monitor of all clients that have none of their own."""
         self.functions = False
@@ -82,25 +77,13 @@ class Clients:
 
     def register(self, client: Any, monitor: Monitor) -> None:
         """Give a client a monitor of its own, in place of an earlier one."""
-        self._put(client, monitor)
-        part = self._own_part(client) if self._own_part is not None else None
-        if part is not None:
-            self._put(part, monitor)
+        key = id(client)
+        self._monitors[key] = (weakref.ref(client, lambda _: self._monitors.pop(key, None)), monitor)
 
     def own(self, client: Any) -> Monitor | None:
-        """The monitor that this client was given, or the one that it is a copy of."""
-        found = self._get(client)
-        if found is None and self._own_part is not None and self._monitors:
-            found = self._get(self._own_part(client))
-        return found
-
-    def _put(self, obj: Any, monitor: Monitor) -> None:
-        key = id(obj)
-        self._monitors[key] = (weakref.ref(obj, lambda _: self._monitors.pop(key, None)), monitor)
-
-    def _get(self, obj: Any) -> Monitor | None:
-        entry = self._monitors.get(id(obj))
-        return entry[1] if entry is not None and entry[0]() is obj else None
+        """The monitor that this client was given."""
+        entry = self._monitors.get(id(client))
+        return entry[1] if entry is not None and entry[0]() is client else None
 
     def monitor_of(self, client: Any) -> Monitor | None:
         """The monitor in force for a call of this client, here and now: the closest one."""

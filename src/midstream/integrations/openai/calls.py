@@ -9,6 +9,7 @@ from typing import Any
 from opentelemetry import context as otel_context
 
 from midstream._support.internal_errors import report_internal_error
+from midstream.integrations.openai.copies import SdkClients
 from midstream.integrations.openai.pending import PendingCall, current_owner, keep_pending, observed_by
 from midstream.integrations.openai.requests import (
     call_of,
@@ -17,11 +18,10 @@ from midstream.integrations.openai.requests import (
     server_of,
     with_usage,
 )
-from midstream.runtime.scope import Clients
 from midstream.stream.errors import error_type_of
 
-clients = Clients(own_part=lambda client: getattr(client, "_base_url", None))
-"""The clients that have a monitor. Each makes a URL object of its own, whatever it was given."""
+clients = SdkClients()
+"""The clients that have a monitor."""
 in_progress: ContextVar[PendingCall | None] = ContextVar("midstream_call", default=None)
 """The call that the running code is part of. Tasks and threads that were started in it have a copy: see `_call_by`."""
 
