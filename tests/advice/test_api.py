@@ -173,4 +173,4 @@ except ModuleNotFoundError as missing:
 def test_without_scipy_only_limits_are_missed_and_the_extra_is_named() -> None:
     """And `import midstream` imports nothing of it."""
     ran = subprocess.run([sys.executable, "-c", WITHOUT_SCIPY], capture_output=True, text=True, check=True)
-    assert ran.stdout == "a limit for max_tokens needs SciPy: pip install 'midstream[lab]'\n"
+    assert ran.stdout == "limits from measurements need SciPy: pip install 'midstream[lab]'\n"

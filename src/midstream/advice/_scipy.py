@@ -11,6 +11,6 @@ def scipy_stats() -> Any:
         from scipy import stats  # noqa: PLC0415 - a part of an extra, and heavy
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            "a limit for max_tokens needs SciPy: pip install 'midstream[lab]'", name=missing.name
+            "limits from measurements need SciPy: pip install 'midstream[lab]'", name=missing.name
         ) from None
     return stats
