@@ -1,4 +1,4 @@
-"""From records to limits: how long answers may get, how many may run at once, which flag sets it, and if it helped.
+"""From records to limits: lengths of answers, timeouts, how many run at once, which flag sets it, and if it helped.
 
 A Python API without I/O: every function takes records (`midstream.journal.read("streams.db").records`) or numbers, and
 returns values. `midstream advise` and `midstream compare` call these functions and print what they return.
@@ -6,6 +6,7 @@ returns values. `midstream advise` and `midstream compare` call these functions 
 | function | returns |
 |---|---|
 | `advise_max_tokens(records)` | the smallest limit that cuts hardly any answer, for each model; needs SciPy |
+| `advise_timeout(records)` | the shortest stall timeout that ends hardly any stream that would go on; needs SciPy |
 | `safe_concurrency(pool_tokens, lengths)` | two caps by the lengths alone, `never` and `average` |
 | `advise_concurrency(records, pool_tokens)` | how many may run at once, by simulation of the engine |
 | `advise_flags(engine, ...)` | the flags that set a cap or a limit, and what speaks against it |
@@ -29,6 +30,15 @@ from midstream.advice.load import LoadError
 from midstream.advice.pool import Pool, PoolError
 from midstream.advice.sides import side_of_fleet, side_of_records
 from midstream.advice.survival import Quantile, Unsupported
+from midstream.advice.timeouts import (
+    NoTimeout,
+    TimeoutAdvice,
+    TimeoutGroup,
+    TimeoutValue,
+    WaitAdvice,
+    advise_timeout,
+)
+from midstream.advice.timeouts_words import timeout_code, timeout_verdict
 
 __all__ = [
     "CapAdvice",
@@ -42,19 +52,27 @@ __all__ = [
     "LoadError",
     "MaxTokensAdvice",
     "Measure",
+    "NoTimeout",
     "NotEnoughStreams",
     "Pool",
     "PoolError",
     "Quantile",
     "Side",
+    "TimeoutAdvice",
+    "TimeoutGroup",
+    "TimeoutValue",
     "Unsupported",
+    "WaitAdvice",
     "advise_concurrency",
     "advise_flags",
     "advise_max_tokens",
+    "advise_timeout",
     "compare",
     "limit_verdict",
     "safe_concurrency",
     "side_of_fleet",
     "side_of_records",
+    "timeout_code",
+    "timeout_verdict",
     "verdict",
 ]

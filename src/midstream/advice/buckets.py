@@ -56,9 +56,9 @@ def bounds_for(
     sure_low = False
     for bucket in ordered:
         above -= bucket.count
-        if not sure_low and _interval(above, total, confidence)[0] <= cut:
+        if not sure_low and clopper_pearson(above, total, confidence)[0] <= cut:
             low, sure_low = bucket.low, True
-        if high is None and _interval(min(total, above + cut_off), total, confidence)[1] <= cut:
+        if high is None and clopper_pearson(min(total, above + cut_off), total, confidence)[1] <= cut:
             high = bucket.high
     return Bounds(
         cut=cut,
@@ -90,7 +90,7 @@ def needed_of_buckets(cut: float, *, confidence: float = CONFIDENCE) -> int:
     return math.ceil(math.log((1 - confidence) / 2) / math.log1p(-cut))
 
 
-def _interval(count: float, total: float, confidence: float) -> tuple[float, float]:
+def clopper_pearson(count: float, total: float, confidence: float) -> tuple[float, float]:
     """Return Clopper and Pearson's interval of a share."""
     outside = (1 - confidence) / 2
     stats = scipy_stats()

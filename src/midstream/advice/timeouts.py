@@ -1,4 +1,4 @@
-"""Which stall timeout to set: what it would end, what of that would have gone on, and the waiting that it would save."""
+"""Which stall timeout to set: what it would end, what of that would have gone on, and the waiting it would save."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class NoTimeout:
 class TimeoutEffect:
     """What a timeout would have done to the streams seen.
 
-    It would have ended `ended` of `streams`. `went_on` of those went on by themselves, after `went_on_after_s` more (the
-    median); the others did not while they were watched, and together would have waited `saved_s` less. `unknown` streams
-    had their longest gap in another phase, and may or may not have had one of this length in this phase. `share` is
-    the estimated share of all waits that end by themselves which it would end before, with its band; None where the
-    data do not reach.
+    It would have ended `ended` of `streams`. `went_on` of those went on by themselves, after `went_on_after_s` more
+    (the median); the others did not while they were watched, and together would have waited `saved_s` less. `unknown`
+    streams had their longest gap in another phase, and may or may not have had one of this length in this phase.
+    `share` is the estimated share of the waits that end by themselves which it would end, with its band; None where
+    the data do not reach.
     """
 
     timeout_s: float
@@ -78,7 +78,7 @@ class TimeoutEffect:
 
 @dataclass(frozen=True, slots=True)
 class WaitAdvice:
-    """One phase, or the wait for the first content: what was seen, the timeout that follows, and what others would do."""
+    """One phase, or the wait for the first content: what was seen, the timeout that follows, and what others do."""
 
     kind: WaitKind
     waits: Waits
@@ -126,8 +126,8 @@ def advise_timeout(
     For each model and operation, or with `by_group=False` for all records together; the same for the time to the first
     content. `timeouts_s` are other timeouts, in seconds, whose effect is of interest. How long waits last that end by
     themselves is estimated beside those that never end (see `midstream.advice.timeouts_recovery`). A `value` is a
-    `TimeoutValue`, or a `NoTimeout` that names what is missing; `timeout_verdict(wait)` is the advice in a sentence, and
-    `timeout_code(group)` the line of code.
+    `TimeoutValue`, or a `NoTimeout` that names what is missing; `timeout_verdict(wait)` is the advice in a sentence,
+    and `timeout_code(group)` the line of code.
 
     Raises ValueError unless `kill` and `confidence` are above 0 and below 1, and ModuleNotFoundError without SciPy.
 

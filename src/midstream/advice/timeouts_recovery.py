@@ -1,8 +1,8 @@
 """How long waits last that end by themselves, estimated beside waits that may never end.
 
 A wait that was left, cancelled, timed out or cut off had lasted so long, and whether it would have ended is not known:
-it is right-censored. Unlike an answer's length, some waits have no end. So Kaplan and Meier's curve does not fall to 0
-but to the share that never ends, as in the cure models of survival analysis, and the waits that end are what lies above:
+it is right-censored. Unlike answers, some waits have no end. So Kaplan and Meier's curve does not fall to 0 but to the
+share that never ends, as in the cure models of survival analysis, and the waits that end are what lies above it:
 (S(t) - S(end)) / (1 - S(end)) (R. A. Maller and X. Zhou, Survival Analysis with Long-Term Survivors, 1996). A censored
 wait counts among those at risk of ending with the probability that it is one that ends (J. M. G. Taylor, Biometrics 51
 (1995), 899), and the band is Greenwood's, log-log, over those.

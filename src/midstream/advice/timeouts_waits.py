@@ -108,9 +108,7 @@ def _gaps(records: Sequence[StreamRecord], phase: Phase) -> Waits:
         if not known:
             bounded.append(_bound(record, longest, threshold))
             continue
-        is_open = any(span.open for span in spans) or (
-            record.max_gap_open and record.max_gap_phase == phase
-        )
+        is_open = any(span.open for span in spans) or (record.max_gap_open and record.max_gap_phase == phase)
         if is_open and record.outcome in _CAUSES:
             still_open.append((max(known), _CAUSES[record.outcome]))
         else:

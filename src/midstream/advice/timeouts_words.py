@@ -9,9 +9,9 @@ from midstream.advice.timeouts import NoTimeout, TimeoutGroup, TimeoutValue, Wai
 from midstream.advice.timeouts_waits import WaitKind
 
 OTHER_SETTINGS = (
-    "httpx, the openai SDK, LiteLLM and LangChain can set a read timeout, and a proxy its own, which limits the time "
-    "between two pieces of bytes and is reset by keep-alives, or a total timeout, which ends long answers too.",
-    "None of them has a limit for each phase, and none leaves a busy program's own time out.",
+    "The read timeouts of httpx, the openai SDK, LiteLLM, LangChain and proxies limit the time between two pieces of "
+    "bytes, which keep-alives reset, and total timeouts end long answers too. "
+    "None of them has a limit for each phase, and none leaves a busy program's own time out."
 )
 """Two sentences; docs/advise-timeout.md has the details."""
 
@@ -54,9 +54,7 @@ def timeout_verdict(advice: WaitAdvice) -> str:
 
 def timeout_code(group: TimeoutGroup) -> str | None:
     """Return the line that sets what is advised for a group; None if nothing is."""
-    values = {
-        wait.kind: wait.value.advised_s for wait in group.waits if isinstance(wait.value, TimeoutValue)
-    }
+    values = {wait.kind: wait.value.advised_s for wait in group.waits if isinstance(wait.value, TimeoutValue)}
     return code_of(values)
 
 
@@ -80,14 +78,12 @@ def _none(advice: WaitAdvice, why: NoTimeout) -> str:
         "determined"
     )
     if why.longest_s is None:
-        return (
-            f"{wanted}: none of {plural(advice.waits.streams, 'wait')} ended by itself. Collect more and ask again."
-        )
+        return f"{wanted}: none of {plural(advice.waits.streams, 'wait')} ended by itself. Collect more and ask again."
     if why.more:
         verb = "is" if why.more == 1 else "are"
         return (
-            f"{wanted} from {plural(advice.waits.streams, 'stream')}: about {rounded_up(why.more):,} more {verb} needed."
-            f"{known}"
+            f"{wanted} from {plural(advice.waits.streams, 'stream')}: about {rounded_up(why.more):,} more {verb} "
+            f"needed.{known}"
         )
     return (
         f"{wanted}: {plural(why.silent, 'stream')} ended while silent for longer than any wait that ended by itself "

@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "advise": Command(
             f"{_CLI}.advise",
             "advise",
-            "Choose max_tokens, a concurrency cap and engine flags.",
+            "Choose max_tokens, a stall timeout, a concurrency cap and engine flags.",
             ("cli", "lab"),
         ),
         "compare": Command(
