@@ -52,7 +52,7 @@ def streams(froze: int, *, count: int = 64, first_content_s: float = 0.5) -> lis
     ]
 
 
-MODULES = ("capacity", "concurrency", "flags", "limits", "before_after")
+MODULES = ("capacity", "concurrency", "flags", "limits", "timeouts", "before_after")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -687,7 +687,7 @@ def test_metrics_of_a_fleet_tell_caps() -> None:
 # Help
 
 
-@pytest.mark.parametrize("command", ["max-tokens", "concurrency", "flags"])
+@pytest.mark.parametrize("command", ["max-tokens", "concurrency", "timeout", "flags"])
 def test_help_teaches_with_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
     """Each with commands to copy."""
     out = printed(capsys, command, "--help")
@@ -700,5 +700,5 @@ def test_alone_it_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  ") and "Choose " in line[3:]][
         :1
     ]
-    for command in ("max-tokens", "concurrency", "flags"):
+    for command in ("max-tokens", "concurrency", "timeout", "flags"):
         assert command in out

@@ -55,7 +55,9 @@ def test_a_command_of_a_command_is_offered(
 ) -> None:
     """And its options."""
     assert "max-tokens" in completed(monkeypatch, capsys, "advise", "")
+    assert "timeout" in completed(monkeypatch, capsys, "advise", "")
     assert "--journal" in completed(monkeypatch, capsys, "advise", "max-tokens", "--j")
+    assert "--kill" in completed(monkeypatch, capsys, "advise", "timeout", "--k")
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -11,7 +11,9 @@ import pytest
 from midstream.cli import COMMANDS, main
 from support.paths import ROOT
 
-ALL = [[name] for name in COMMANDS] + [["advise", name] for name in ("max-tokens", "concurrency", "flags")]
+ALL = [[name] for name in COMMANDS] + [
+    ["advise", name] for name in ("max-tokens", "concurrency", "timeout", "flags")
+]
 EACH = pytest.mark.parametrize("command", ALL, ids=" ".join)
 
 OBTAINED: Mapping[str, tuple[str, ...]] = {

@@ -28,6 +28,7 @@ COMMANDS = [
     ["report", "--json"],
     ["export"],
     ["advise", "max-tokens"],
+    ["advise", "timeout"],
     ["advise", "concurrency", "--pool", "1000"],
     ["advise", "flags", "--engine", "vllm"],
     ["compare", "--at", "2026-09-22"],

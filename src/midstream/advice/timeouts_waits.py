@@ -103,12 +103,12 @@ def _gaps(records: Sequence[StreamRecord], phase: Phase) -> Waits:
             continue
         spans = [span for span in record.freeze_spans if span.phase == phase and not span.hidden]
         known = [span.length_s for span in spans]
-        if record.max_gap_phase == phase:
+        if _phase(record) == phase:
             known.append(longest)
         if not known:
             bounded.append(_bound(record, longest, threshold))
             continue
-        is_open = any(span.open for span in spans) or (record.max_gap_open and record.max_gap_phase == phase)
+        is_open = any(span.open for span in spans) or (record.max_gap_open and _phase(record) == phase)
         if is_open and record.outcome in _CAUSES:
             still_open.append((max(known), _CAUSES[record.outcome]))
         else:
@@ -116,9 +116,14 @@ def _gaps(records: Sequence[StreamRecord], phase: Phase) -> Waits:
     return Waits(tuple(ended), tuple(still_open), tuple(bounded), left_out)
 
 
+def _phase(record: StreamRecord) -> Phase | None:
+    """Return the phase of the longest gap; text where a record made elsewhere names none."""
+    return None if record.max_gap_s is None else record.max_gap_phase or "text"
+
+
 def _was_in(record: StreamRecord, phase: Phase) -> bool:
     """Tell whether a stream is known to have been in a phase; every answer is text unless it ended in a tool call."""
-    if record.max_gap_phase == phase or any(span.phase == phase for span in record.freeze_spans):
+    if _phase(record) == phase or any(span.phase == phase for span in record.freeze_spans):
         return True
     if phase == "reasoning":
         return bool(record.reasoning_tokens)
@@ -128,7 +133,7 @@ def _was_in(record: StreamRecord, phase: Phase) -> bool:
 
 def _threshold(records: Sequence[StreamRecord], phase: Phase) -> float | None:
     """Return from which gap one in this phase was a freeze for certain; None if that is not known."""
-    own = [record.freeze_after_s for record in records if record.max_gap_phase == phase]
+    own = [record.freeze_after_s for record in records if _phase(record) == phase]
     known = [each for each in own if each is not None]
     return max(known) if known and len(known) == len(own) else None
 

@@ -9,9 +9,9 @@ from midstream.advice.timeouts import NoTimeout, TimeoutGroup, TimeoutValue, Wai
 from midstream.advice.timeouts_waits import WaitKind
 
 OTHER_SETTINGS = (
-    "The read timeouts of httpx, the openai SDK, LiteLLM, LangChain and proxies limit the time between two pieces of "
-    "bytes, which keep-alives reset, and total timeouts end long answers too. "
-    "None of them has a limit for each phase, and none leaves a busy program's own time out."
+    "The read timeouts of httpx, LiteLLM, LangChain and proxies are reset by keep-alives, total timeouts end long "
+    "answers too, and LangChain's stream_chunk_timeout, which keep-alives do not reset, is for async programs alone. "
+    "None of them has a limit for each phase, so that one number has to cover pauses in reasoning as well."
 )
 """Two sentences; docs/advise-timeout.md has the details."""
 

@@ -37,11 +37,16 @@ def _show_wait(console: Console, wait: WaitAdvice) -> None:
     waits = wait.waits
     causes = ", ".join(f"{count:,} {cause}" for cause, count in waits.causes.most_common())
     of_those = f" ({causes})" if causes else ""
+    never = (
+        f"; about {percent(wait.recovery.never)} of all never end"
+        if waits.ended and wait.recovery is not None and wait.recovery.never > 0
+        else ""
+    )
     bounded = f", {len(waits.bounded):,} were longer in another phase" if waits.bounded else ""
     left_out = f"; left out, no gap was seen: {waits.left_out:,}" if waits.left_out else ""
     console.print(
         f"Longest wait {where(wait.kind)}: {len(waits.ended):,} ended by themselves, {len(waits.open):,} did not"
-        f"{of_those}{bounded}{left_out}",
+        f"{of_those}{bounded}{never}{left_out}",
         soft_wrap=not console.is_terminal,
     )
     console.print(_effects(wait))
