@@ -31,7 +31,7 @@ def _draw(axes: Any, group: TimeoutGroup, wait: WaitAdvice) -> None:
     curve = wait.recovery.curve
     name = ", ".join(part for part in (group.model, group.operation) if part) or "all together"
     axes.set_title(
-        f"{name}, {where(wait.kind)}: {wait.waits.streams:,} streams, {len(wait.waits.open):,} waits were not seen to end",
+        f"{name}, {where(wait.kind)}: {wait.waits.streams:,} streams, {len(wait.waits.open):,} not seen to go on",
         fontsize=10,
     )
     times = [length / 1000 for length in curve.lengths]
