@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from midstream._support.statistics import CONFIDENCE, z_of
-from midstream.advice.survival import Curve, Quantile, Unsupported, curve_of, limit_for
+from midstream.advice.survival import Curve, Quantile, Unsupported, curve_of, limit_for, needed
 
 LONG_ENOUGH_S = 600.0
 """Watching for longer than this shows nothing that matters: the openai SDK's own timeout ends a silent read then."""
@@ -81,13 +81,12 @@ def timeout_for(recovery: Recovery, kill: float) -> Quantile | Unsupported:
     """
     found = limit_for(recovery.curve, kill)
     if recovery.unseen >= kill:
-        known = found.low
         return Unsupported(
             cut=kill,
-            more=0,
+            more=_more(recovery, found, kill),
             stops_at=recovery.curve.exact[-1] if recovery.curve.exact else None,
             still_going=recovery.never,
-            low=known,
+            low=found.low,
             confidence=recovery.curve.confidence,
         )
     if isinstance(found, Unsupported):
@@ -96,6 +95,22 @@ def timeout_for(recovery: Recovery, kill: float) -> Quantile | Unsupported:
     if isinstance(sure, Unsupported):
         return Unsupported(kill, sure.more, sure.stops_at, sure.still_going, found.low, found.confidence)
     return Quantile(kill, found.limit, found.low, max(found.high, sure.high), found.confidence)
+
+
+def _more(recovery: Recovery, found: Quantile | Unsupported, kill: float) -> int:
+    """Estimate how many more waits like these are needed; 0 if most of the silent ones were not watched for long enough.
+
+    As many as bring the bound for those that may end later to half of `kill`, and leave the other half to the band.
+    """
+    if 2 * recovery.followed < recovery.silent or not recovery.followed:
+        return 0
+    may_end = kill / 2 * (1 - recovery.never) / recovery.never
+    outside = (1 - recovery.curve.confidence) / 2
+    wanted = math.log(outside) / math.log1p(-may_end) if may_end < 1 else 1.0
+    watched = (recovery.curve.answers + recovery.silent) * (wanted / recovery.followed - 1)
+    band = needed(kill / 2, confidence=recovery.curve.confidence) - recovery.curve.answers
+    more = found.more if isinstance(found, Unsupported) else 0
+    return max(1, more, math.ceil(watched), band)
 
 
 def _recovering(whole: Curve, never: float) -> Curve:

@@ -68,11 +68,6 @@ def _effects(wait: WaitAdvice) -> Table:
 
 
 def _effect(effect: TimeoutEffect) -> tuple[str, ...]:
-    band = (
-        f" ({percent(effect.low)} to {percent(effect.high)})"
-        if effect.low is not None and effect.high is not None
-        else ""
-    )
     after = ABSENT if effect.went_on_after_s is None else f"{seconds(effect.went_on_after_s)} more"
     return (
         f"{effect.timeout_s:g} s",
@@ -80,8 +75,18 @@ def _effect(effect: TimeoutEffect) -> tuple[str, ...]:
         f"{effect.went_on:,} ({percent(effect.went_on / effect.ended)})" if effect.ended else ABSENT,
         after,
         seconds(effect.saved_s),
-        "not known" if effect.share is None else f"{percent(effect.share)}{band}",
+        _share(effect),
     )
+
+
+def _share(effect: TimeoutEffect) -> str:
+    if effect.share is None:
+        return "not known"
+    if effect.share == 0.0:
+        return "none seen"
+    if effect.low is None or effect.high is None:
+        return percent(effect.share)
+    return f"{percent(effect.share)} ({percent(effect.low)} to {percent(effect.high)})"
 
 
 def document(advised: TimeoutAdvice) -> dict[str, object]:

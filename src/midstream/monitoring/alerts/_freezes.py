@@ -125,8 +125,8 @@ def freezes(q: Query, t: Tuning) -> tuple[Alert, ...]:
             keep_firing_for="2m",
             summary="Answers are ended because their server has stopped sending",
             description=f"[value] answers were ended by their stall timeout in {t.window}. [who]. Their readers got an "
-            "error or a second try. Look at the server. Compare the timeout with the gaps that end by themselves, "
-            "which `midstream report` shows: it may be too short.",
+            "error or a second try. Look at the server, and ask `midstream advise timeout` whether the timeout is too "
+            "short.",
             dashboard=STREAMS,
         ),
         Alert(
