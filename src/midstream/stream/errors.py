@@ -16,8 +16,13 @@ STALL_TIMEOUT = "stall_timeout"
 CONNECTION = "APIConnectionError"
 """The SDK's own word for a broken connection, used as well where it passes on the error of the transport."""
 
-_TIMEOUTS = {"APITimeoutError", "TimeoutException", "TimeoutError"}
-_CONNECTIONS = {"APIConnectionError", "TransportError", "ConnectionError", "IncompleteRead"}
+# The names of the SDK, httpx, requests and urllib3, aiohttp, and Python itself.
+_TIMEOUTS = {"APITimeoutError", "TimeoutException", "TimeoutError", "Timeout"}
+_CONNECTIONS = {
+    *("APIConnectionError", "TransportError", "ConnectionError", "IncompleteRead"),
+    *("ProtocolError", "NewConnectionError", "ChunkedEncodingError"),
+    *("ClientConnectionError", "ClientPayloadError"),
+}
 
 
 def outcome_of(exc: BaseException) -> Outcome:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from textwrap import dedent
 from typing import Any
 
@@ -13,7 +14,7 @@ import aiohttp
 import httpx
 import pytest
 import requests
-from benchmarks.wire import WireServer
+from benchmarks.wire import CUT, WireServer
 from openai import OpenAI
 
 import midstream
@@ -279,6 +280,21 @@ def test_a_read_timeout_is_a_timeout(library: str, server: WireServer) -> None:
     until(lambda: bool(seen.records))
     assert (seen.record.outcome, seen.record.error_type) == (Outcome.TIMEOUT, "timeout")
     assert seen.record.max_gap_open
+
+
+READERS = [httpx_lines, httpx_async_lines, aiohttp_lines, aiohttp_whole, requests_lines, requests_content]
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
+def test_a_connection_that_is_cut_has_one_name_in_every_library(read: Way) -> None:
+    """Each library raises something of its own."""
+    seen = collect()
+
+    with WireServer([*SCRIPT[:2], (0.1, CUT)]) as server, suppress(Exception):
+        asyncio.run(read(seen.monitor, url(server)))
+
+    until(lambda: bool(seen.records))
+    assert (seen.record.outcome, seen.record.error_type) == (Outcome.ERROR, "APIConnectionError")
 
 
 def test_uninstrument_leaves_the_libraries_as_they_were() -> None:

@@ -14,7 +14,7 @@ import wrapt
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import WireClock, wire_clock_of
 from midstream.integrations.ending import aiohttp_timeout, loop_end
-from midstream.integrations.http.following import Sending, observer_for, sending
+from midstream.integrations.http.following import Sending, observer_for, on_failure, sending
 from midstream.integrations.http.observer import BodyObserver
 from midstream.integrations.http.requests import Exchange
 from midstream.integrations.patching import Original, Patches, bind
@@ -45,7 +45,11 @@ def _request(original: Original) -> Original:
         if ours is None:
             return await bind(original, session)(*args, **kwargs)
         with ours:
-            response = await bind(original, session)(*args, **kwargs)
+            try:
+                response = await bind(original, session)(*args, **kwargs)
+            except BaseException as exc:
+                _on_failure(ours, session, args, kwargs, exc)
+                raise
         _observe(ours, response, kwargs)
         return response
 
@@ -72,7 +76,7 @@ def _observe(request: Sending, response: Any, kwargs: dict[str, Any]) -> None:
             status=response.status,
             content_type=response.headers.get("Content-Type", ""),
             content_encoding=response.headers.get("Content-Encoding", ""),
-            body=lambda: kwargs.get("json") if kwargs.get("json") is not None else kwargs.get("data"),
+            body=lambda: _body(kwargs),
         )
         observer = observer_for(
             request,
@@ -85,6 +89,30 @@ def _observe(request: Sending, response: Any, kwargs: dict[str, Any]) -> None:
             response.content = ObservedReader(response.content, observer)
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
         report_internal_error("response", exc)
+
+
+def _body(kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("json") if kwargs.get("json") is not None else kwargs.get("data")
+
+
+def _on_failure(
+    request: Sending, session: Any, args: Any, kwargs: dict[str, Any], exc: BaseException
+) -> None:
+    def exchange() -> Exchange | None:
+        method, url = (*args, kwargs.get("method"), kwargs.get("str_or_url"))[:2]
+        try:
+            url = session._build_url(url)
+        except (TypeError, ValueError):  # it was the URL that failed
+            return None
+        status = getattr(exc, "status", 0) if _is_refusal(exc) else 0
+        return Exchange(method=str(method), url=url, status=status, body=lambda: _body(kwargs))
+
+    on_failure(request, exchange, exc)
+
+
+def _is_refusal(exc: BaseException) -> bool:
+    """Whether this is what a session raises that was asked to raise for a status."""
+    return any(kind.__name__ == "ClientResponseError" for kind in type(exc).__mro__)
 
 
 def _abort(response: Any) -> None:

@@ -17,12 +17,19 @@ from opentelemetry import context as otel_context
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import WireClock
 from midstream.integrations.http.observer import BodyObserver
-from midstream.integrations.http.requests import Exchange, followed, may_stream
+from midstream.integrations.http.requests import (
+    Exchange,
+    error_of_status,
+    followed,
+    may_stream,
+    refused,
+)
 from midstream.integrations.openai.calls import is_call_in_progress
 from midstream.integrations.openai.pending import current_owner
 from midstream.runtime.monitor import Monitor
 from midstream.runtime.scope import Clients, opened_inside
 from midstream.runtime.stall import ReadEnd
+from midstream.stream.errors import error_type_of
 from midstream.stream.stalled import LibraryTimeout
 
 if TYPE_CHECKING:
@@ -46,6 +53,12 @@ class Sending:
         self._active = True
         self._owner = current_owner()
         self._token: Token[Sending | None] | None = None
+
+    @property
+    def started_at(self) -> float:
+        """Unix time at which the request began."""
+        process = self.monitor.process
+        return process.wall() - (process.clock() - self.started)
 
     @property
     def active(self) -> bool:
@@ -95,11 +108,12 @@ def observer_for(
     `stall` is asked only with a stall timeout: how it ends a read, and what this library raises then.
     """
     if not may_stream(exchange):
+        if exchange.status >= 400:
+            on_refusal(request, exchange, error_of_status(exchange.status))
         return None
     monitor = request.monitor
     process = monitor.process
-    started_at = process.wall() - (process.clock() - request.started)
-    answer = followed(exchange, started=request.started, started_at=started_at)
+    answer = followed(exchange, started=request.started, started_at=request.started_at)
     if answer is None:
         return None
     clock = None if exchange.compressed else wire(process.clock)
@@ -109,3 +123,23 @@ def observer_for(
     tracker = monitor.open(call, context, clock, on_loop=on_loop, end=end, library=library)
     opened_inside()
     return BodyObserver(tracker, answer.read, answer.splitter, encoded=encoded)
+
+
+def on_refusal(request: Sending, exchange: Exchange, error_type: str) -> None:
+    """A request that asked for a stream got none: no record, but an operation, as for a call of the SDK."""
+    call = refused(exchange, started=request.started, started_at=request.started_at)
+    if call is not None:
+        monitor = request.monitor
+        took = monitor.process.clock() - request.started
+        monitor.refused(call, took, error_type, otel_context.get_current())
+
+
+def on_failure(request: Sending, exchange: Callable[[], Exchange | None], exc: BaseException) -> None:
+    """A request failed before its caller had a response."""
+    try:
+        failed = exchange()
+        if failed is not None:
+            error = error_of_status(failed.status) if failed.status >= 400 else error_type_of(exc)
+            on_refusal(request, failed, error)
+    except Exception as own:  # noqa: BLE001 - the caller gets the error of the request
+        report_internal_error("request", own)

@@ -12,7 +12,7 @@ from typing import Any
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import wire_clock
 from midstream.integrations.ending import http_timeout, response_end
-from midstream.integrations.http.following import Sending, observer_for, sending
+from midstream.integrations.http.following import Sending, observer_for, on_failure, sending
 from midstream.integrations.http.httpx_streams import ObservedDecoder, observed_kinds
 from midstream.integrations.http.requests import STREAMED, Exchange
 from midstream.integrations.openai.pending import mark_observed
@@ -40,7 +40,11 @@ def _sync(original: Original, kind: Callable[..., Any]) -> Original:
         if request is None:
             return call(client, *args, **kwargs)
         with request:
-            response = call(client, *args, **kwargs)
+            try:
+                response = call(client, *args, **kwargs)
+            except BaseException as exc:
+                on_failure(request, lambda: _failed(*args, **kwargs), exc)
+                raise
         _observe(request, response, kind, on_loop=False)
         return response
 
@@ -55,7 +59,11 @@ def _async(original: Original, kind: Callable[..., Any]) -> Original:
         if request is None:
             return await call(client, *args, **kwargs)
         with request:
-            response = await call(client, *args, **kwargs)
+            try:
+                response = await call(client, *args, **kwargs)
+            except BaseException as exc:
+                on_failure(request, lambda: _failed(*args, **kwargs), exc)
+                raise
         _observe(request, response, kind, on_loop=True)
         return response
 
@@ -74,7 +82,7 @@ def _observe(request: Sending, response: Any, kind: Callable[..., Any], *, on_lo
         if asked.method != "POST":
             return
         content_type = headers.get("content-type", "")
-        if not content_type.lower().startswith(STREAMED):
+        if response.status_code < 400 and not content_type.lower().startswith(STREAMED):
             return
         exchange = Exchange(
             method=asked.method,
@@ -103,6 +111,10 @@ def _observe(request: Sending, response: Any, kind: Callable[..., Any], *, on_lo
             mark_observed(response, observer.tracker)
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
         report_internal_error("response", exc)
+
+
+def _failed(request: Any) -> Exchange:
+    return Exchange(method=request.method, url=request.url, status=0, body=lambda: _body(request))
 
 
 def _body(request: Any) -> bytes | None:

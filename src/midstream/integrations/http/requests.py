@@ -35,6 +35,15 @@ _PATHS = {
 _OLLAMA = {"/api/chat": "/chat/completions", "/api/generate": "/completions"}
 _PROVIDERS = {"/messages": "anthropic", "/api/chat": "ollama", "/api/generate": "ollama"}
 _OLLAMA_LIMIT = "num_predict"
+_REFUSALS = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    409: "ConflictError",
+    422: "UnprocessableEntityError",
+    429: "RateLimitError",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +54,11 @@ class Exchange:
     url: Any
     """An object with `scheme`, `host`, `port` and `path`."""
     status: int
-    content_type: str
-    content_encoding: str
+    """0 if there was no response."""
     body: Callable[[], Any]
     """The request's body as bytes, text, or a JSON value; None if it is gone, or was a stream."""
+    content_type: str = ""
+    content_encoding: str = ""
 
     @property
     def compressed(self) -> bool:
@@ -77,16 +87,49 @@ def may_stream(exchange: Exchange) -> bool:
 def followed(exchange: Exchange, *, started: float | None, started_at: float) -> Followed | None:
     """What is to be followed in this exchange; None if it is nothing of ours."""
     lines = exchange.content_type.lower().startswith(_JSON_LINES)
-    path = str(exchange.url.path).rstrip("/")
-    body = _parsed(exchange.body())
-    operation_path = _operation_path(path, body, _OLLAMA if lines else _PATHS)
+    call = _call(exchange, _parsed(exchange.body()), lines=lines, started=started, started_at=started_at)
+    if call is None:
+        return None
+    if lines:
+        return Followed(call, LineSplitter(), read_ollama)
+    return Followed(call, EventSplitter(), read_event)
+
+
+def refused(exchange: Exchange, *, started: float | None, started_at: float) -> Call | None:
+    """The call that failed in this exchange, if it asked for a stream to follow; None if it is nothing of ours.
+
+    There is no answer to go by: the request's body must ask for a stream, which for Ollama it does unless it says no.
+    """
+    if exchange.method.upper() != "POST":
+        return None
+    lines = bool(_ending(_path(exchange), _OLLAMA))
+    body = exchange.body()
+    if isinstance(body, bytes | bytearray) and not lines and b'"stream"' not in body:
+        return None
+    body = _parsed(body)
+    if not isinstance(body, dict) or body.get("stream", lines) is not True:
+        return None
+    return _call(exchange, body, lines=lines, started=started, started_at=started_at)
+
+
+def error_of_status(status: int) -> str:
+    """The `error.type` of a refusal with this status: the name that SDKs have for it."""
+    return _REFUSALS.get(status, "InternalServerError" if status >= 500 else "APIStatusError")
+
+
+def _call(
+    exchange: Exchange, body: Any, *, lines: bool, started: float | None, started_at: float
+) -> Call | None:
+    paths = _OLLAMA if lines else _PATHS
+    path = _path(exchange)
+    operation_path = _operation_path(path, body, paths)
     if operation_path is None:
         return None
     if lines and isinstance(body, dict):
         options = body.get("options")
         limit = options.get(_OLLAMA_LIMIT) if isinstance(options, dict) else None
         body = {"model": body.get("model"), "max_tokens": limit}
-    provider = _PROVIDERS.get(_ending(path, _OLLAMA if lines else _PATHS), "")
+    provider = _PROVIDERS.get(_ending(path, paths), "")
     request = StreamRequest(
         method=exchange.method,
         path=operation_path,
@@ -97,9 +140,11 @@ def followed(exchange: Exchange, *, started: float | None, started_at: float) ->
     call = call_of(request, started=started, started_at=started_at)
     if provider and call.provider == "openai":
         call = replace(call, provider=provider)  # a host that is not known speaks this protocol
-    if lines:
-        return Followed(call, LineSplitter(), read_ollama)
-    return Followed(call, EventSplitter(), read_event)
+    return call
+
+
+def _path(exchange: Exchange) -> str:
+    return str(exchange.url.path).rstrip("/")
 
 
 def _operation_path(path: str, body: Any, paths: dict[str, str]) -> str | None:

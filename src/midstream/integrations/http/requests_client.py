@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from midstream._support.internal_errors import report_internal_error
 from midstream.attribution.tcp_info import WireClock, wire_clock_of
 from midstream.integrations.ending import http_timeout, socket_end
-from midstream.integrations.http.following import Sending, observer_for, sending
+from midstream.integrations.http.following import Sending, observer_for, on_failure, sending
 from midstream.integrations.http.observer import BodyObserver
 from midstream.integrations.http.requests import Exchange
 from midstream.integrations.patching import Original, Patches, bind
@@ -52,10 +52,15 @@ def _sent_by_session(original: Original) -> Original:
 
 def _sent_by_adapter(original: Original) -> Original:
     def send(adapter: Any, /, *args: Any, **kwargs: Any) -> Any:
-        response = bind(original, adapter)(*args, **kwargs)
         ours = _request.get()
-        if ours is not None and ours.active:
-            _observe(ours, response)
+        if ours is None or not ours.active:
+            return bind(original, adapter)(*args, **kwargs)
+        try:
+            response = bind(original, adapter)(*args, **kwargs)
+        except BaseException as exc:
+            on_failure(ours, lambda: _failed(*args, **kwargs), exc)
+            raise
+        _observe(ours, response)
         return response
 
     return send
@@ -85,6 +90,10 @@ def _observe(request: Sending, response: Any) -> None:
             _ObservedRaw(raw, observer, compressed=exchange.compressed)
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
         report_internal_error("response", exc)
+
+
+def _failed(request: Any, *_args: Any, **_kwargs: Any) -> Exchange:
+    return Exchange(method=request.method, url=_Url(request.url), status=0, body=lambda: request.body)
 
 
 def _wire(raw: Any, clock: Callable[[], float]) -> WireClock | None:
