@@ -71,6 +71,7 @@ def test_help_without_extras_lists_the_commands_and_says_what_they_need() -> Non
         ("simulate", "cli,lab"),
         ("replay", "cli,lab"),
         ("advise", "cli,lab"),
+        ("proxy", "cli,proxy"),
     ],
 )
 def test_a_command_without_its_extras_names_all_of_them(command: str, extras: str) -> None:

@@ -17,7 +17,11 @@ ALL = [[name] for name in COMMANDS] + [
 EACH = pytest.mark.parametrize("command", ALL, ids=" ".join)
 
 OBTAINED: Mapping[str, tuple[str, ...]] = {
-    "streams.db": ("midstream demo", "is not there yet is waited for"),
+    "streams.db": (
+        "midstream demo",
+        "is not there yet is waited for",
+        "--journal streams.db    keep a record",
+    ),
     "vllm.log": ("| tee vllm.log",),
     "config.json": ("the config.json in the model's folder",),
     "before.db": ("each written by its own monitor(journal=FILE)",),

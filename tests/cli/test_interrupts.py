@@ -52,6 +52,7 @@ ARGUMENTS = {
     "demo": [],
     "export": ["--journal", "{journal}", "-o", "{folder}/streams.csv"],
     "probe": ["http://127.0.0.1:9", "-n", "2"],
+    "proxy": ["--upstream", "http://127.0.0.1:9", "--port", "0", "--metrics-port", "0"],
     "replay": [],
     "report": ["--journal", "{journal}", "--html", "{folder}/report.html"],
     "rules": ["-o", "{folder}/rules.yml"],
@@ -59,7 +60,7 @@ ARGUMENTS = {
     "simulate": ["--seeds", "50", "--requests", "2000"],
     "watch": ["--server", "http://127.0.0.1:9"],
 }
-SERVERS = ["dashboard", "demo", "replay", "serve", "simulate"]
+SERVERS = ["dashboard", "demo", "proxy", "replay", "serve", "simulate"]
 """Those that still work after seconds."""
 
 

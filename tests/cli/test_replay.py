@@ -171,8 +171,7 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         port = taken.getsockname()[1]
         assert main(["replay", "--port", str(port)]) == 1
     assert capsys.readouterr().err == (
-        f"midstream: port {port} on 127.0.0.1 is in use; "
-        "choose another, or leave --port out to get a free one\n"
+        f"midstream: port {port} on 127.0.0.1 is in use; choose another, or take any free one with --port 0\n"
     )
 
 

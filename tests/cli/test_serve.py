@@ -123,7 +123,7 @@ def test_a_port_in_use_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> No
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        f"midstream: port {port} on 127.0.0.1 is in use; choose another, or leave --port out to get a free one\n"
+        f"midstream: port {port} on 127.0.0.1 is in use; choose another, or take any free one with --port 0\n"
     )
 
 

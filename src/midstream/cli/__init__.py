@@ -67,6 +67,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "probe": Command(
             f"{_CLI}.probe", "probe", "Stream a few answers from any server and report gaps and freezes."
         ),
+        "proxy": Command(
+            f"{_CLI}.proxy",
+            "proxy",
+            "Record the streams of clients in any language, in front of any server.",
+            ("cli", "proxy"),
+        ),
         "replay": Command(
             f"{_CLI}.replay", "replay", "Serve recorded streams with their original timing.", ("cli", "lab")
         ),

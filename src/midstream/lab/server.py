@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import socket
 import threading
 from collections.abc import Collection, Iterator
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from midstream.lab._bounded import BoundedApplication, BoundedProtocol
+from midstream._support.asgi_server import BoundedProtocol
+from midstream.lab._bounded import BoundedApplication
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -50,17 +50,6 @@ def serve(
         finally:
             server.should_exit = True
             thread.join()
-
-
-_ROUTINE = {"ASGI callable returned without completing response.", "Invalid HTTP request received."}
-
-
-def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Leave out answers that were cut, which applications of the lab do on purpose, and requests that are none."""
-    return record.msg not in _ROUTINE
-
-
-logging.getLogger("uvicorn.error").addFilter(_is_worth_logging)
 
 
 class _ThreadedServer(uvicorn.Server):

@@ -10,24 +10,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeGuard
 
-_EXTRAS: Mapping[str, str] = MappingProxyType(
+_EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "typer": "cli",
-        "rich": "cli",
-        "yaml": "cli",
-        "requests": "cli",
-        "pyarrow": "parquet",
-        "jinja2": "report",
-        "plotly": "report",
-        "matplotlib": "lab",
-        "scipy": "lab",
-        "starlette": "lab",
-        "uvicorn": "lab",
-        "prometheus_client": "prometheus",
-        "opentelemetry.exporter.prometheus": "prometheus",
+        "httpx": ("proxy",),
+        "typer": ("cli",),
+        "rich": ("cli",),
+        "yaml": ("cli",),
+        "requests": ("cli",),
+        "pyarrow": ("parquet",),
+        "jinja2": ("report",),
+        "plotly": ("report",),
+        "matplotlib": ("lab",),
+        "scipy": ("lab",),
+        "starlette": ("lab",),
+        "uvicorn": ("lab", "proxy"),
+        "prometheus_client": ("prometheus",),
+        "opentelemetry.exporter.prometheus": ("prometheus", "proxy"),
     }
 )
-"""Which extra brings a module that may be missing."""
+"""Which extras bring a module that may be missing. The first is named, unless a command needs another of them."""
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -89,8 +90,9 @@ def explain(error: Exception, extras: Sequence[str] = ()) -> tuple[str, int]:
     if isinstance(error, CliError):
         return str(error), 1
     missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
-    extra = _EXTRAS.get(missing) or _EXTRAS.get(missing.partition(".")[0])
-    if extra is not None:
+    bringing = _EXTRAS.get(missing) or _EXTRAS.get(missing.partition(".")[0])
+    if bringing is not None:
+        extra = next((each for each in bringing if each in extras), bringing[0])
         needed = tuple(dict.fromkeys([*filter(_is_missing, extras), extra]))
         noun = "an extra that is" if len(needed) == 1 else "extras that are"
         return f"this needs {noun} not installed: {installing(*needed)}", 1
@@ -106,7 +108,7 @@ def explain(error: Exception, extras: Sequence[str] = ()) -> tuple[str, int]:
 
 def _is_missing(extra: str) -> bool:
     """Return whether a module that an extra brings cannot be found."""
-    return not all(_can_be_found(module) for module, of in _EXTRAS.items() if of == extra)
+    return not all(_can_be_found(module) for module, of in _EXTRAS.items() if extra in of)
 
 
 def _can_be_found(module: str) -> bool:

@@ -76,9 +76,9 @@ def wait_for_interrupt() -> NoReturn:
 def why_not(error: OSError, host: str, port: int) -> str:
     """Return the sentence for an address that cannot be used."""
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use; choose another, or leave --port out to get a free one"
+        return f"port {port} on {host} is in use; choose another, or take any free one with --port 0"
     if error.errno == errno.EACCES:
-        return f"port {port} needs privileges; choose one above 1023, or leave --port out to get a free one"
+        return f"port {port} needs privileges; choose one above 1023, or take any free one with --port 0"
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return f"{host} is not an address of this machine; leave --host out to listen on 127.0.0.1"
     return f"cannot listen on {host} port {port}: {error.strerror}"

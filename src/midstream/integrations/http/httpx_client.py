@@ -6,7 +6,7 @@ library's own classes, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from midstream._support.internal_errors import report_internal_error
@@ -45,7 +45,7 @@ def _sync(original: Original, kind: Callable[..., Any]) -> Original:
             except BaseException as exc:
                 on_failure(request, lambda: _failed(*args, **kwargs), exc)
                 raise
-        _observe(request, response, kind, on_loop=False)
+        observe(request, response, kind, on_loop=False)
         return response
 
     return send
@@ -64,7 +64,7 @@ def _async(original: Original, kind: Callable[..., Any]) -> Original:
             except BaseException as exc:
                 on_failure(request, lambda: _failed(*args, **kwargs), exc)
                 raise
-        _observe(request, response, kind, on_loop=True)
+        observe(request, response, kind, on_loop=True)
         return response
 
     return send
@@ -75,22 +75,33 @@ def _may_be_followed(args: tuple[Any, ...]) -> bool:
     return not args or getattr(args[0], "method", "POST") == "POST"
 
 
-def _observe(request: Sending, response: Any, kind: Callable[..., Any], *, on_loop: bool) -> None:
-    """Put ourselves between the response's byte stream and its reader, if the response is an answer to follow."""
+def observe(
+    request: Sending,
+    response: Any,
+    kind: Callable[..., Any],
+    *,
+    on_loop: bool,
+    body: Callable[[], Any] | None = None,
+) -> bool:
+    """Put ourselves between the response's byte stream and its reader, if the response is an answer to follow.
+
+    `body` gives the request's body where the request itself has no more of it. Returns whether it is followed. Of a
+    compressed body the reader must use the response's decoder, or call `read_copy`.
+    """
     try:
         asked, headers = response.request, response.headers
         if asked.method != "POST":
-            return
+            return False
         content_type = headers.get("content-type", "")
         if response.status_code < 400 and not content_type.lower().startswith(STREAMED):
-            return
+            return False
         exchange = Exchange(
             method=asked.method,
             url=asked.url,
             status=response.status_code,
             content_type=content_type,
             content_encoding=headers.get("content-encoding", ""),
-            body=lambda: _body(asked),
+            body=body or (lambda: _body(asked)),
         )
         observer = observer_for(
             request,
@@ -109,8 +120,31 @@ def _observe(request: Sending, response: Any, kind: Callable[..., Any], *, on_lo
                 response._decoder = ObservedDecoder(response._get_content_decoder(), observer)
             response.stream = kind(response.stream, observer)
             mark_observed(response, observer.tracker)
+            return True
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
         report_internal_error("response", exc)
+    return False
+
+
+def read_copy(response: Any, piece: bytes) -> None:
+    """Decode a piece of an observed body for the observer alone: its reader takes the bytes as they are."""
+    decoder = response._decoder
+    try:
+        for _ in _parts(decoder.decode(piece)):
+            pass
+    except Exception:  # noqa: BLE001 - what does not decompress is passed on as it came
+        response._decoder = _Undecodable()
+
+
+class _Undecodable:
+    """Stands where a decoder was that could not go on."""
+
+    def decode(self, _data: bytes) -> bytes:
+        return b""
+
+
+def _parts(decoded: Any) -> Iterable[bytes]:
+    return () if isinstance(decoded, bytes) else decoded
 
 
 def _failed(request: Any) -> Exchange:

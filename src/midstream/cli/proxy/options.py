@@ -1,0 +1,150 @@
+"""The options of `midstream proxy`."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from midstream.cli.common.listening import AllowHostOption
+from midstream.proxy.service import DRAIN_S, HEAD_S
+from midstream.proxy.upstream import Upstream, upstream_of
+from midstream.runtime.settings import (
+    FIRST_CONTENT_TIMEOUT,
+    FREEZE_AFTER,
+    STALL_TIMEOUT,
+    Settings,
+    disabled,
+    settings_from,
+)
+
+PORT = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """Where requests go, and how long that may take."""
+
+    upstream: Annotated[
+        str, typer.Option(metavar="URL", help="The model server, such as http://localhost:8000, without /v1.")
+    ]
+    upstream_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="How long the server may take to begin an answer; then status 504."
+        ),
+    ] = HEAD_S
+    drain: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="How long open streams may go on after SIGTERM; then they are cut."
+        ),
+    ] = DRAIN_S
+
+    def checked_upstream(self) -> Upstream:
+        """Return the upstream. Raises BadParameter for it, or for a time that is none."""
+        seconds(self.upstream_timeout, "--upstream-timeout")
+        seconds(self.drain, "--drain", least=0.0)
+        try:
+            return upstream_of(self.upstream)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.", param_hint="--upstream") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyListenOptions:
+    """Where to listen."""
+
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 is any free one.")
+    ] = PORT
+    allow_host: AllowHostOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What is recorded, and how."""
+
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep a record of each stream here. [MIDSTREAM_JOURNAL]", show_default=False
+        ),
+    ] = None
+    freeze_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Silence from which a gap is a freeze: 5, off, or text=5,reasoning=60,tool_call=10. "
+            f"[{FREEZE_AFTER}, or 5]",
+            show_default=False,
+        ),
+    ] = None
+
+    def settings(self) -> Settings | None:
+        """Return the monitor's settings; None if MIDSTREAM_DISABLED is set. Raises BadParameter."""
+        given = {FREEZE_AFTER: self.freeze_after}
+        environ = {**os.environ, **{name: text for name, text in given.items() if text is not None}}
+        try:
+            made = settings_from(environ, {} if self.journal is None else {"journal": self.journal})
+            return None if disabled(os.environ) else made
+        except ValueError as error:
+            sentence = str(error)
+            for name, text in given.items():
+                if text is not None:
+                    sentence = sentence.replace(name, _OPTIONS[name])
+            raise typer.BadParameter(f"{sentence}.") from None
+
+
+_OPTIONS = {
+    FREEZE_AFTER: "--freeze-after",
+    STALL_TIMEOUT: "--stall-timeout",
+    FIRST_CONTENT_TIMEOUT: "--first-content-timeout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """Where metrics go."""
+
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve /metrics on this port; 0 is any free one. [9464, unless OTEL_* variables say otherwise]",
+            show_default=False,
+        ),
+    ] = None
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Address for /metrics. [127.0.0.1]", show_default=False),
+    ] = None
+    metrics_allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Answer this host name at /metrics, too. May be repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def service_name(self) -> str | None:
+        """The name of the service, unless the environment has one."""
+        named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get(
+            "OTEL_RESOURCE_ATTRIBUTES", ""
+        )
+        return None if named else "midstream-proxy"
+
+
+def seconds(value: float | None, option: str, *, least: float = 0.001) -> None:
+    """Raise BadParameter for what is no time."""
+    if value is not None and not (math.isfinite(value) and value >= least):
+        raise typer.BadParameter(f"{value:g} is not a number of seconds.", param_hint=option)

@@ -1,0 +1,116 @@
+"""The proxy as an ASGI application: checks a request, sends it on, and relays the answer until one side leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+
+from midstream._support.asgi_server import send_error
+from midstream._support.http_hosts import AllowedHosts
+from midstream._support.internal_errors import report_internal_error
+from midstream.integrations.http.following import Sending
+from midstream.proxy.connections import Connections, UpstreamAnswer
+from midstream.proxy.faults import ClientLeftError, RefusedRequestError
+from midstream.proxy.headers import end_to_end, upstream_headers
+from midstream.proxy.incoming import IncomingRequest
+from midstream.proxy.relay import relay
+from midstream.proxy.upstream import Upstream
+from midstream.runtime.monitor import Monitor
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Scope, Send
+
+
+class ProxyApplication:
+    """Passes every request on to `upstream`. Without a monitor nothing is recorded."""
+
+    def __init__(
+        self, upstream: Upstream, connections: Connections, hosts: AllowedHosts, monitor: Monitor | None
+    ) -> None:
+        self._upstream = upstream
+        self._connections = connections
+        self._hosts = hosts
+        self._monitor = monitor
+        self._name = f"midstream-{secrets.token_hex(4)}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, sending)
+        except RefusedRequestError as refusal:
+            if not started:
+                await send_error(send, refusal.status, str(refusal), refusal.kind, refusal.code)
+        except (ClientLeftError, asyncio.CancelledError):
+            return  # what was sent so far is cut
+        except Exception as error:  # noqa: BLE001 - a client must not be able to end the server, or print a traceback
+            if not started:
+                await send_error(send, 500, "The proxy failed; its log says why.", "proxy_error", "internal")
+            report_internal_error("proxy", error, "one request was cut")
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = None if self._monitor is None else Sending(self._monitor)
+        request = IncomingRequest(scope, receive)
+        refusal = self._hosts.refusal(request.header(b"host"), request.header(b"origin"))
+        if refusal is not None:
+            raise RefusedRequestError(403, refusal, "host_not_allowed")
+        if self._name in (request.header(b"via") or ""):
+            raise RefusedRequestError(508, "The proxy's upstream is the proxy itself.", "loop")
+        answered = asyncio.create_task(self._forward(request, sending, send))
+        left = asyncio.create_task(request.client_left())
+        try:
+            await asyncio.wait({answered, left}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            request.copy.drop()
+            if not answered.done():
+                answered.cancel()
+            left.cancel()
+            results = await asyncio.gather(answered, left, return_exceptions=True)
+        if isinstance(results[0], Exception):
+            raise results[0]
+
+    async def _forward(self, request: IncomingRequest, sending: Sending | None, send: Send) -> None:
+        upstream = self._upstream
+        headers = upstream_headers(
+            request.headers,
+            upstream.authority,
+            client=request.client,
+            scheme=request.scheme,
+            via=f"1.1 {self._name}".encode(),
+        )
+        answer = await self._connections.send(
+            upstream,
+            request.method,
+            upstream.target(request.raw_path, request.query),
+            headers,
+            request.body(),
+            sending=sending,
+            copy=request.copy,
+        )
+        request.received()
+        await _pass_on(answer, send)
+
+
+async def _pass_on(answer: UpstreamAnswer, send: Send) -> None:
+    """Send an answer to the client as it comes. What breaks before its end is cut for the client, too."""
+    try:
+        head = {
+            "type": "http.response.start",
+            "status": answer.status,
+            "headers": end_to_end(answer.headers),
+        }
+        await send(head)
+        is_whole = await relay(answer, send)
+    finally:
+        await answer.close()
+    if is_whole:
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
