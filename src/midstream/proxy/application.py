@@ -10,28 +10,38 @@ from midstream._support.asgi_server import send_error
 from midstream._support.http_hosts import AllowedHosts
 from midstream._support.internal_errors import report_internal_error
 from midstream.integrations.http.following import Sending
+from midstream.proxy.attributes import MonitorChoice
 from midstream.proxy.connections import Connections, UpstreamAnswer
 from midstream.proxy.faults import ClientLeftError, RefusedRequestError
 from midstream.proxy.headers import end_to_end, upstream_headers
 from midstream.proxy.incoming import IncomingRequest
 from midstream.proxy.relay import relay
 from midstream.proxy.upstream import Upstream
-from midstream.runtime.monitor import Monitor
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
 
 class ProxyApplication:
-    """Passes every request on to `upstream`. Without a monitor nothing is recorded."""
+    """Passes every request on to `upstream`.
+
+    `monitors` gives the monitor of a request; None is nobody. `keep_alive_s`: see `relay`.
+    """
 
     def __init__(
-        self, upstream: Upstream, connections: Connections, hosts: AllowedHosts, monitor: Monitor | None
+        self,
+        upstream: Upstream,
+        connections: Connections,
+        hosts: AllowedHosts,
+        monitors: MonitorChoice | None,
+        *,
+        keep_alive_s: float | None = None,
     ) -> None:
         self._upstream = upstream
         self._connections = connections
         self._hosts = hosts
-        self._monitor = monitor
+        self._monitors = monitors
+        self._keep_alive_s = keep_alive_s
         self._name = f"midstream-{secrets.token_hex(4)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,8 +68,8 @@ class ProxyApplication:
             report_internal_error("proxy", error, "one request was cut")
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = None if self._monitor is None else Sending(self._monitor)
         request = IncomingRequest(scope, receive)
+        sending = None if self._monitors is None else Sending(self._monitors.of(request.headers))
         refusal = self._hosts.refusal(request.header(b"host"), request.header(b"origin"))
         if refusal is not None:
             raise RefusedRequestError(403, refusal, "host_not_allowed")
@@ -97,10 +107,10 @@ class ProxyApplication:
             copy=request.copy,
         )
         request.received()
-        await _pass_on(answer, send)
+        await _pass_on(answer, send, self._keep_alive_s)
 
 
-async def _pass_on(answer: UpstreamAnswer, send: Send) -> None:
+async def _pass_on(answer: UpstreamAnswer, send: Send, keep_alive_s: float | None) -> None:
     """Send an answer to the client as it comes. What breaks before its end is cut for the client, too."""
     try:
         head = {
@@ -109,7 +119,7 @@ async def _pass_on(answer: UpstreamAnswer, send: Send) -> None:
             "headers": end_to_end(answer.headers),
         }
         await send(head)
-        is_whole = await relay(answer, send)
+        is_whole = await relay(answer, send, keep_alive_s=keep_alive_s)
     finally:
         await answer.close()
     if is_whole:

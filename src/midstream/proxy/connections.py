@@ -13,6 +13,7 @@ import httpx
 from midstream.integrations.http.following import Sending, on_failure
 from midstream.integrations.http.httpx_client import observe, read_copy
 from midstream.integrations.http.httpx_streams import observed_kinds
+from midstream.integrations.http.observer import BodyObserver
 from midstream.integrations.http.requests import Exchange
 from midstream.proxy.faults import RefusedRequestError, unanswered
 from midstream.proxy.headers import Headers
@@ -36,12 +37,15 @@ UpstreamBroke = httpx.TransportError
 class UpstreamAnswer:
     """The head of an upstream's answer, and its body as it comes in."""
 
-    def __init__(self, response: httpx.Response, *, is_observed: bool) -> None:
+    def __init__(self, response: httpx.Response, observer: BodyObserver | None) -> None:
         self._response = response
+        self._observer = observer
         self.status = response.status_code
         self.headers: Headers = response.headers.raw
-        self.is_observed = is_observed
-        self._decodes = is_observed and bool(response.headers.get("content-encoding"))
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        self._decodes = observer is not None and encoding not in {"", "identity"}
+        self.may_be_written_to = encoding in {"", "identity"} and "content-length" not in response.headers
+        """Whether the proxy may write something of its own between two events."""
 
     @property
     def content_type(self) -> str:
@@ -49,9 +53,19 @@ class UpstreamAnswer:
         return str(self._response.headers.get("content-type", ""))
 
     @property
-    def is_compressed(self) -> bool:
-        """Whether the bytes of the body are compressed."""
-        return self._response.headers.get("content-encoding", "").strip().lower() not in {"", "identity"}
+    def is_event_stream(self) -> bool:
+        """Whether the body is made of server-sent events."""
+        return self.content_type.lower().startswith("text/event-stream")
+
+    @property
+    def path(self) -> str:
+        """The path that was asked for."""
+        return self._response.request.url.path
+
+    @property
+    def events(self) -> int:
+        """How many events have come so far; 0 if nobody counts them."""
+        return 0 if self._observer is None else self._observer.tracker.session.chunks
 
     def pieces(self) -> AsyncIterator[bytes]:
         """The body, in the pieces in which it came. Raises UpstreamBroke or StreamStalled."""
@@ -131,10 +145,10 @@ class Connections:
         if response.status_code > 599:
             await response.aclose()
             raise RefusedRequestError(502, "The model server sent no valid HTTP.", "upstream_invalid")
-        followed = sending is not None and observe(
-            sending, response, _OBSERVED, on_loop=True, body=copy.value
+        observer = (
+            None if sending is None else observe(sending, response, _OBSERVED, on_loop=True, body=copy.value)
         )
-        return UpstreamAnswer(response, is_observed=followed)
+        return UpstreamAnswer(response, observer)
 
     async def close(self) -> None:
         """Close every connection."""

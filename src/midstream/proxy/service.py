@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from midstream._support.http_hosts import AllowedHosts
 from midstream.proxy.application import ProxyApplication
+from midstream.proxy.attributes import MonitorChoice
 from midstream.proxy.connections import Connections
 from midstream.proxy.server import ProxyServer
 from midstream.proxy.upstream import Upstream
-from midstream.runtime.monitor import PROCESS, Monitor
 from midstream.runtime.settings import Settings
 
 HEAD_S = 600.0
@@ -30,14 +30,21 @@ class ProxySettings:
     """None: nothing is recorded."""
     head_s: float | None = HEAD_S
     drain_s: float = DRAIN_S
+    keep_alive_s: float | None = None
+    attribute_headers: Mapping[str, str] = field(default_factory=dict)
+    """From names of headers to names of attributes."""
 
 
 def proxy_server(settings: ProxySettings) -> ProxyServer:
     """Return the server of these settings, whose metrics go to the global meter provider."""
-    monitor = None if settings.monitor is None else Monitor(settings.monitor, PROCESS)
+    monitors = (
+        None if settings.monitor is None else MonitorChoice(settings.monitor, settings.attribute_headers)
+    )
     connections = Connections(head_s=settings.head_s)
     hosts = AllowedHosts(settings.host, settings.allow_hosts, any_origin=True)
-    application = ProxyApplication(settings.upstream, connections, hosts, monitor)
+    application = ProxyApplication(
+        settings.upstream, connections, hosts, monitors, keep_alive_s=settings.keep_alive_s
+    )
     return ProxyServer(application, connections, drain_s=settings.drain_s)
 
 

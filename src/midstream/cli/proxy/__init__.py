@@ -43,6 +43,8 @@ def proxy(
         monitor=records.settings(),
         head_s=answers.upstream_timeout,
         drain_s=answers.drain,
+        keep_alive_s=answers.keep_alive,
+        attribute_headers=records.attribute_headers(),
     )
     allow_open_files()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,18 +12,23 @@ from typing import Annotated
 import typer
 
 from midstream.cli.common.listening import AllowHostOption
+from midstream.proxy.attributes import SECRET
 from midstream.proxy.service import DRAIN_S, HEAD_S
 from midstream.proxy.upstream import Upstream, upstream_of
 from midstream.runtime.settings import (
     FIRST_CONTENT_TIMEOUT,
     FREEZE_AFTER,
+    MAX_ATTRIBUTES,
     STALL_TIMEOUT,
     Settings,
     disabled,
     settings_from,
 )
+from midstream.telemetry.labels import reserved
 
 PORT = 8080
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,20 @@ class AnswerOptions:
         ),
     ] = DRAIN_S
 
+    keep_alive: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Send a comment to the client after so much silence of the server, and again. [never]",
+            show_default=False,
+        ),
+    ] = None
+
     def checked_upstream(self) -> Upstream:
         """Return the upstream. Raises BadParameter for it, or for a time that is none."""
         seconds(self.upstream_timeout, "--upstream-timeout")
         seconds(self.drain, "--drain", least=0.0)
+        seconds(self.keep_alive, "--keep-alive")
         try:
             return upstream_of(self.upstream)
         except ValueError as error:
@@ -86,9 +102,66 @@ class RecordOptions:
         ),
     ] = None
 
+    stall_timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="End a stream after so much silence, with an error event: 60, or text=30,reasoning=300. "
+            f"[{STALL_TIMEOUT}, or off]",
+            show_default=False,
+        ),
+    ] = None
+    first_content_timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS",
+            help=f"The same for the time until the first output. [{FIRST_CONTENT_TIMEOUT}, or off]",
+            show_default=False,
+        ),
+    ] = None
+    attribute_header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=ATTRIBUTE]",
+            help="Make this request header an attribute of records and metrics, as in X-Team=team. May be repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+    def attribute_headers(self) -> dict[str, str]:
+        """Return names of attributes by names of headers. Raises BadParameter."""
+        found: dict[str, str] = {}
+        for text in self.attribute_header or ():
+            header, sign, name = text.partition("=")
+            name = name if sign else header.lower().removeprefix("x-").replace("-", "_")
+            if not _HEADER.fullmatch(header) or not _ATTRIBUTE.fullmatch(name):
+                raise typer.BadParameter(
+                    "it is not NAME or NAME=ATTRIBUTE, such as X-Team=team.", param_hint="--attribute-header"
+                )
+            if header.lower() in SECRET:
+                raise typer.BadParameter(
+                    f"{header} holds secrets; name another header.", param_hint="--attribute-header"
+                )
+            if reserved(name):
+                raise typer.BadParameter(
+                    f"the metrics have a label {name} already; give it another name, as in {header}=my_{name}.",
+                    param_hint="--attribute-header",
+                )
+            found[header] = name
+        if len(found) > MAX_ATTRIBUTES or len(set(found.values())) < len(found):
+            raise typer.BadParameter(
+                f"there are at most {MAX_ATTRIBUTES} attributes, each with a name of its own.",
+                param_hint="--attribute-header",
+            )
+        return found
+
     def settings(self) -> Settings | None:
         """Return the monitor's settings; None if MIDSTREAM_DISABLED is set. Raises BadParameter."""
-        given = {FREEZE_AFTER: self.freeze_after}
+        given = {
+            FREEZE_AFTER: self.freeze_after,
+            STALL_TIMEOUT: self.stall_timeout,
+            FIRST_CONTENT_TIMEOUT: self.first_content_timeout,
+        }
         environ = {**os.environ, **{name: text for name, text in given.items() if text is not None}}
         try:
             made = settings_from(environ, {} if self.journal is None else {"journal": self.journal})

@@ -14,6 +14,7 @@ from midstream.attribution.tcp_info import wire_clock
 from midstream.integrations.ending import http_timeout, response_end
 from midstream.integrations.http.following import Sending, observer_for, on_failure, sending
 from midstream.integrations.http.httpx_streams import ObservedDecoder, observed_kinds
+from midstream.integrations.http.observer import BodyObserver
 from midstream.integrations.http.requests import STREAMED, Exchange
 from midstream.integrations.openai.pending import mark_observed
 from midstream.integrations.openai.requests import count_retries
@@ -82,19 +83,19 @@ def observe(
     *,
     on_loop: bool,
     body: Callable[[], Any] | None = None,
-) -> bool:
+) -> BodyObserver | None:
     """Put ourselves between the response's byte stream and its reader, if the response is an answer to follow.
 
-    `body` gives the request's body where the request itself has no more of it. Returns whether it is followed. Of a
-    compressed body the reader must use the response's decoder, or call `read_copy`.
+    `body` gives the request's body where the request itself has no more of it. Returns the observer; None if the
+    response is not followed. Of a compressed body the reader must use the response's decoder, or call `read_copy`.
     """
     try:
         asked, headers = response.request, response.headers
         if asked.method != "POST":
-            return False
+            return None
         content_type = headers.get("content-type", "")
         if response.status_code < 400 and not content_type.lower().startswith(STREAMED):
-            return False
+            return None
         exchange = Exchange(
             method=asked.method,
             url=asked.url,
@@ -120,10 +121,10 @@ def observe(
                 response._decoder = ObservedDecoder(response._get_content_decoder(), observer)
             response.stream = kind(response.stream, observer)
             mark_observed(response, observer.tracker)
-            return True
+            return observer
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
         report_internal_error("response", exc)
-    return False
+    return None
 
 
 def read_copy(response: Any, piece: bytes) -> None:
