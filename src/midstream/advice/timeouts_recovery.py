@@ -98,7 +98,7 @@ def timeout_for(recovery: Recovery, kill: float) -> Quantile | Unsupported:
 
 
 def _more(recovery: Recovery, found: Quantile | Unsupported, kill: float) -> int:
-    """Estimate how many more waits like these are needed; 0 if most of the silent ones were not watched for long enough.
+    """Estimate how many more such waits are needed; 0 if most of the silent ones were not watched for long enough.
 
     As many as bring the bound for those that may end later to half of `kill`, and leave the other half to the band.
     """
