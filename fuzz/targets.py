@@ -37,7 +37,15 @@ from midstream.sources.http import Answer, Getter
 from midstream.sources.prometheus import PrometheusError, PrometheusSource
 from midstream.sources.select import SelectionError, condition, moment
 from midstream.sources.server import PageError, view_of
-from midstream.stream.chunks import Reading, read_any, read_chat, read_completion, read_model, read_response
+from midstream.stream.chunks import (
+    Reading,
+    read_any,
+    read_chat,
+    read_completion,
+    read_model,
+    read_response,
+    read_response_id,
+)
 from midstream.stream.generic_chunks import read_foreign
 from midstream.stream.model import Call, StreamRecord
 from midstream.stream.session import Session
@@ -93,7 +101,7 @@ def chunks(data: bytes) -> None:
                 signal = session.chunk(reading, now)
                 if signal is not None and signal.value == "thawed":
                     session.thaw()
-            session.name(read_model(chunk))
+            session.name(read_model(chunk), read_response_id(chunk))
     outcome = session.exhausted(now)
     assert outcome is not None
     _holds(record_of(session, outcome, None))

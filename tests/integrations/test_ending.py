@@ -220,7 +220,7 @@ def test_first_output_has_a_timeout_of_its_own(name: str, caplog: pytest.LogCapt
     assert STALL_S <= error.gap_s < STALL_S + 2
     assert str(error).endswith(f"for {error.gap_s:.1f} s, and none before (stall timeout)")
     (line,) = [entry for entry in caplog.records if "ended by its stall timeout" in entry.getMessage()]
-    assert line.getMessage().endswith(" s, in text, and none before")
+    assert line.getMessage().endswith(" s, in text, and none before (response c1)")
     assert STALL_S <= vars(line)["gap_s"] < STALL_S + 2
     assert (seen.record.outcome, seen.record.error_type) == ("timeout", "stall_timeout")
     assert seen.record.max_gap_s is None

@@ -61,7 +61,12 @@ def test_column_that_was_renamed_is_read_from_an_older_journal_and_renamed_by_it
     freezes = (FreezeSpan(1.0, 6.0, "text", hidden=False, shared=False, open=False),)
     frozen = a_record(started_at=T + 9, freezes=1, freeze_spans=freezes)
     written(path, frozen)
-    spoiled(path, "ALTER TABLE streams RENAME COLUMN freeze_spans TO spans", "PRAGMA user_version = 2")
+    spoiled(
+        path,
+        "ALTER TABLE streams DROP COLUMN response_id",
+        "ALTER TABLE streams RENAME COLUMN freeze_spans TO spans",
+        "PRAGMA user_version = 2",
+    )
 
     assert read_records(path)[-1] == frozen
     assert columns_of(path) >= {"spans"}
@@ -69,6 +74,17 @@ def test_column_that_was_renamed_is_read_from_an_older_journal_and_renamed_by_it
     written(path, a_record(started_at=T + 10))
     assert [record.freeze_spans for record in read_records(path)[-2:]] == [freezes, ()]
     assert columns_of(path) >= {"freeze_spans"}
+
+
+def test_column_that_is_new_is_unknown_in_an_older_journal_and_added_by_its_next_writer(path: Path) -> None:
+    """Version 3 had no ids of answers."""
+    written(path, a_record(started_at=T + 9, response_id="chatcmpl-9"))
+    spoiled(path, "ALTER TABLE streams DROP COLUMN response_id", "PRAGMA user_version = 3")
+
+    assert read_records(path)[-1] == a_record(started_at=T + 9)
+
+    written(path, a_record(started_at=T + 10, response_id="chatcmpl-10"))
+    assert [record.response_id for record in read_records(path)[-2:]] == [None, "chatcmpl-10"]
 
 
 def columns_of(path: Path) -> set[str]:
@@ -201,7 +217,7 @@ def test_journal_of_a_newer_version_is_refused(path: Path) -> None:
     spoiled(path, f"PRAGMA user_version = {len(STEPS) + 1}")
 
     assert error_of(path) == (
-        f"{path} was written by a newer midstream (its version is 4, and this one knows 3); "
+        f"{path} was written by a newer midstream (its version is 5, and this one knows 4); "
         "update midstream, or choose another file"
     )
 

@@ -27,7 +27,7 @@ T = 1_790_000_000.0
 DAY = 86_400.0
 AND_SO_ON = "streams are unaffected, and it is tried again"
 NEWER = (
-    "was written by a newer midstream (its version is 4, and this one knows 3); "
+    "was written by a newer midstream (its version is 5, and this one knows 4); "
     "update midstream, or choose another file"
 )
 

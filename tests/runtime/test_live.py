@@ -71,13 +71,13 @@ def test_freeze_is_told_while_it_lasts(
     froze, resumed = caplog.records
     server_name = server.base_url.removeprefix("http://").partition("/")[0]
     assert froze.getMessage() == (
-        f"stream froze: no output from m at {server_name} for {seen.freezes[0].gap_s:.1f} s, in text"
+        f"stream froze: no output from m at {server_name} for {seen.freezes[0].gap_s:.1f} s, in text (response c1)"
     )
     assert resumed.getMessage() == (
-        f"stream resumed: output from m at {server_name} after {seen.thaws[0].gap_s:.1f} s, in text"
+        f"stream resumed: output from m at {server_name} after {seen.thaws[0].gap_s:.1f} s, in text (response c1)"
     )
-    event, gap_s = operator.attrgetter("midstream_event", "gap_s")(resumed)
-    assert (event, gap_s) == ("thaw", seen.thaws[0].gap_s)
+    event, gap_s, answer = operator.attrgetter("midstream_event", "gap_s", "response_id")(resumed)
+    assert (event, gap_s, answer) == ("thaw", seen.thaws[0].gap_s, "c1")
     assert seen.freezes[0].gap_s == pytest.approx(0.3, abs=0.25)
     assert seen.thaws[0].gap_s == pytest.approx(1.2, abs=0.15)
     assert (seen.record.freezes, seen.record.outcome) == (1, "completed")

@@ -438,19 +438,22 @@ def test_the_span_of_the_call_gets_the_longest_gap_and_the_freezes(
     recorder = Desk().recorder
     with tracer.start_as_current_span("ask") as span:
         recorder.freeze_over(
-            in_span(span), FreezeSpan(1.0, 7.0, "text", hidden=False, shared=True, open=False), 1
+            in_span(span),
+            FreezeSpan(1.0, 7.0, "text", hidden=False, shared=True, open=False),
+            1,
+            "chatcmpl-1",
         )
         recorder.freeze_over(
             in_span(span), FreezeSpan(9.0, 60.0, "reasoning", hidden=True, shared=False, open=False), 2
         )
-        recorder.ended(LABELS, a_record(max_gap_s=7.0), in_span(span))
+        recorder.ended(LABELS, a_record(max_gap_s=7.0, response_id="chatcmpl-1"), in_span(span))
 
     (ended,) = spans.get_finished_spans()
-    assert dict(ended.attributes or {}) == {"stream.max_gap": 7.0}
+    assert dict(ended.attributes or {}) == {"stream.max_gap": 7.0, "gen_ai.response.id": "chatcmpl-1"}
     assert [(event.name, dict(event.attributes or {})) for event in ended.events] == [
         ("stream.freeze", {
             "stream.freeze.length": 7.0, "stream.phase": "text",
-            "stream.freeze.shared": True, "stream.freeze.hidden": False,
+            "stream.freeze.shared": True, "stream.freeze.hidden": False, "gen_ai.response.id": "chatcmpl-1",
         }),
         ("stream.freeze", {
             "stream.freeze.length": 60.0, "stream.phase": "reasoning",

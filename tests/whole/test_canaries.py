@@ -222,7 +222,7 @@ SPOKEN: Script = [
     (0.5, f": {bird('comment')}\n\n"),
     (1, role()),
     *[(2.0 + 10 * number, chunk(delta)) for number, delta in enumerate(DELTAS)],
-    (80, chunk({}, None, id=bird("chunkid"), system_fingerprint=bird("fingerprint"), extra=bird("extra"))),
+    (80, chunk({}, None, system_fingerprint=bird("fingerprint"), extra=bird("extra"))),
     (81, finish()),
     (82, usage(3, 4, details=bird("usage"))),
     (82, DONE),
@@ -233,7 +233,7 @@ EVENTS: Script = [
         frame(
             {
                 "type": "response.created",
-                "response": {"id": bird("responseid"), "instructions": bird("instructions")},
+                "response": {"id": "resp_1", "instructions": bird("instructions")},
             }
         ),
     ),

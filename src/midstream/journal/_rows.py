@@ -84,6 +84,7 @@ COLUMNS: Final[Mapping[str, Kind]] = {
     "span_id": _TEXT_OR_NONE,
     "freeze_spans": SPANS,
     "freeze_after_s": _SECONDS_OR_NONE,
+    "response_id": _TEXT_OR_NONE,
 }
 """Every column beside the row's own number, in the order of the record's fields."""
 

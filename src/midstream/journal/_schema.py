@@ -68,6 +68,7 @@ CREATE TABLE streams (
     ),
     ("ALTER TABLE streams ADD COLUMN freeze_after_s REAL",),
     ("ALTER TABLE streams RENAME COLUMN spans TO freeze_spans",),
+    ("ALTER TABLE streams ADD COLUMN response_id TEXT",),
 )
 """The statements that bring a journal from each version to the next, from an empty file on. Only ever added to."""
 

@@ -213,6 +213,8 @@ def about(record: StreamRecord, zone: timezone) -> str:
         lines.append(f"{record.output_tokens:,} tokens, {limit}")
     if record.attributes:
         lines.append(", ".join(f"{label(n, 30)}={label(v, 30)}" for n, v in record.attributes.items()))
+    if record.response_id:
+        lines.append(f"response {label(record.response_id)}")
     if record.trace_id:
         lines.append(f"trace {label(record.trace_id)}")
     return "<br>".join(lines)

@@ -2,8 +2,8 @@
 
 Each has the same values as fields of the log record (`extra=`), for structured logs: `midstream_event` (`freeze`,
 `thaw`, `end` or `stall_timeout`), `gap_s`, `freeze_after_s`, `phase`, `operation`, `provider`, `request_model`,
-`server_address`, `server_port`, `shared`, `trace_id`, `span_id`, `outcome` with `end`, and `content_chunks` with
-`stall_timeout`.
+`server_address`, `server_port`, `shared`, `response_id`, `trace_id`, `span_id`, `outcome` with `end`, and
+`content_chunks` with `stall_timeout`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def _log(event: str, freeze: Freeze, message: str, **more: object) -> None:
         "server_address": freeze.server_address,
         "server_port": freeze.server_port,
         "shared": freeze.shared,
+        "response_id": freeze.response_id,
         "trace_id": freeze.trace_id,
         "span_id": freeze.span_id,
         **more,
@@ -70,9 +71,16 @@ def _log(event: str, freeze: Freeze, message: str, **more: object) -> None:
         clean(_server(freeze.server_address, freeze.server_port)),
         freeze.gap_s,
         freeze.phase,
-        f" (trace {freeze.trace_id})" if freeze.trace_id else "",
+        _ids(freeze),
         extra=fields,
     )
+
+
+def _ids(freeze: Freeze) -> str:
+    response = f"response {clean(freeze.response_id)}" if freeze.response_id else ""
+    trace = f"trace {freeze.trace_id}" if freeze.trace_id else ""
+    ids = ", ".join(each for each in (response, trace) if each)
+    return f" ({ids})" if ids else ""
 
 
 def _server(address: str, port: int | None) -> str:

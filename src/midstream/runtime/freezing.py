@@ -124,7 +124,9 @@ class Freezing:
         self._monitor.hooks.call(self._monitor.settings.on_freeze, freeze, wait=False)
 
     def _freeze_over(self, span: FreezeSpan) -> None:
-        self.recorder.freeze_over(self._context, span, self.session.freezes + self.session.hidden)
+        session = self.session
+        nth = session.freezes + session.hidden
+        self.recorder.freeze_over(self._context, span, nth, session.answer.response_id)
 
     def _announce_hidden(self) -> None:
         session = self.session

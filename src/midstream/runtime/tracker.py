@@ -14,7 +14,7 @@ from midstream.runtime.freeze_log import log_end_frozen, log_stalled
 from midstream.runtime.freezing import Freezing
 from midstream.runtime.host import Ending, Host, deliver
 from midstream.runtime.stall import StallGuard
-from midstream.stream.chunks import NOTHING, Reader, Reading, read_model
+from midstream.stream.chunks import NOTHING, Reader, Reading, read_model, read_response_id
 from midstream.stream.errors import STALL_TIMEOUT, error_type_of, outcome_of
 from midstream.stream.freezes import Signal, keep
 from midstream.stream.model import Outcome, StreamRecord
@@ -89,7 +89,7 @@ class Tracker(Freezing):
         else:
             signal = session.chunk(reading, now)
         if session.unnamed:
-            session.name(read_model(chunk))
+            session.name(read_model(chunk), read_response_id(chunk))
         if signal is not None:
             self._signal(signal, now)
 
@@ -296,11 +296,11 @@ class Tracker(Freezing):
                     return None
                 ours = ending
                 ending.claimed_at = now
+                return ending
         except BaseException:  # a signal handler's, at the end of the lock: the right is given back
             if ours is not None:
                 ours.claimed_at = None
             raise
-        return ours
 
     def _end(
         self, now: float | None, end: Callable[[], Outcome | None], error_type: str | None, *, answered: bool

@@ -30,10 +30,12 @@ class AnswerState:
         "output_tokens",
         "reasoning_tokens",
         "reopened",
+        "response_id",
     )
 
     def __init__(self) -> None:
         self.model: str | None = None
+        self.response_id: str | None = None
         self.reopened = False
         """Whether output came after a finish reason of the same choice."""
         self._error_event: str | None = None
@@ -44,6 +46,12 @@ class AnswerState:
         self._with_output = _NONE  # shared as long as it can be: most answers have one choice
         self._finishes: Mapping[int, str] = _NO_FINISHES
         self._usage_seen_after_content = False
+
+    def name(self, model: str | None, response_id: str | None) -> bool:
+        """Take over what a chunk names the model and the answer; the first names count. Whether both are known."""
+        self.model = self.model or model
+        self.response_id = self.response_id or response_id
+        return self.model is not None and self.response_id is not None
 
     def on_output(self, choices: tuple[int, ...]) -> None:
         """These choices carried output. One that had finished is open again: some gateways finish every chunk."""

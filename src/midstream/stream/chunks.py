@@ -119,6 +119,25 @@ def read_model(chunk: Any) -> str | None:
     return plain_name(field_of(chunk, "model") or field_of(whole, "model")) or None
 
 
+def read_response_id(chunk: Any) -> str | None:
+    """The server's own id of the answer, if this chunk has it: as its `id`, or in the `response` or `message` in it.
+
+    Not the id of a run, which LangChain gives its messages, nor that of a server-sent event, which has `data` as well.
+    """
+    found = field_of(chunk, "id")
+    if found is None:
+        found = field_of(field_of(chunk, "response") or field_of(chunk, "message"), "id")
+    elif field_of(chunk, "data") is not None:
+        return None
+    if found is None:  # Gemini's
+        found = field_of(chunk, "responseId") or field_of(chunk, "response_id")
+    name = plain_name(found)
+    return None if name.startswith(_RUNS) else name or None
+
+
+_RUNS = ("run-", "lc_run-")
+
+
 def _read_choices(chunk: Any) -> Reading:
     groq = field_of(chunk, "x_groq")
     usage = read_usage(field_of(chunk, "usage")) or read_usage(field_of(groq, "usage"))

@@ -104,6 +104,8 @@ class Freeze:
     suspected: Suspicion
     trace_id: str | None
     span_id: str | None
+    response_id: str | None = None
+    """The server's own id of the answer, as its chunks have it: the server's log knows the answer by it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -130,6 +132,8 @@ class OpenStream:
     freezes: int
     chunks: int
     content_chunks: int
+    response_id: str | None = None
+    """The server's own id of the answer; None as long as no chunk had one."""
 
     def __repr__(self) -> str:
         model = self.request_model or self.response_model or "an unnamed model"
@@ -237,6 +241,8 @@ class StreamRecord:
     freeze_after_s: float | None = None
     """The gap in seconds from which it counted as a freeze, in the phase of the longest gap where phases differ.
     None: none did, or it is not known."""
+    response_id: str | None = None
+    """The server's own id of the answer, by which its log knows it; at most 256 characters. None: no chunk had one."""
 
     def __repr__(self) -> str:
         gap = "" if self.max_gap_s is None else f", max_gap {self.max_gap_s:.2f} s"

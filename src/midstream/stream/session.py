@@ -53,7 +53,7 @@ class Session:
         self.answer = AnswerState()
         self.opened = opened
         self.ended = False
-        self.unnamed = True  # no chunk has named the model, and one still may
+        self.unnamed = True  # no chunk has named the model or the answer, and one still may
 
         # What the next chunk most probably holds: more of the same output. While it does, the iterators update this.
         self.steady: Reading | None = None
@@ -186,11 +186,9 @@ class Session:
         if not self.ended:
             self.wait_from = now
 
-    def name(self, model: str | None) -> None:
-        """Take over the model's name from a chunk that has it; after the second content chunk none is expected."""
-        if model is not None:
-            self.answer.model = model
-        self.unnamed = model is None and self.content_chunks < 2
+    def name(self, model: str | None, response_id: str | None) -> None:
+        """Take over the names of model and answer from a chunk; after the second content chunk none is expected."""
+        self.unnamed = not self.answer.name(model, response_id) and self.content_chunks < 2
 
     def take_off(self, blocked: float) -> None:
         """Part of the wait in progress, which is about to end, was not the server's."""

@@ -88,6 +88,7 @@ def record_of(
         span_id=call.span_id,
         freeze_spans=freeze_spans,
         freeze_after_s=threshold_in(session, session.max_gap_phase or session.phase),
+        response_id=answer.response_id,
     )
 
 
@@ -167,6 +168,7 @@ def _freeze(
         suspected=suspected,
         trace_id=call.trace_id,
         span_id=call.span_id,
+        response_id=session.answer.response_id,
     )
 
 
@@ -191,6 +193,7 @@ def view_of(session: Session, now: float) -> OpenStream:
         freezes=session.freezes,
         chunks=session.chunks,
         content_chunks=session.content_chunks,
+        response_id=session.answer.response_id,
     )
 
 

@@ -31,6 +31,9 @@ __all__ = ["Labels", "OpenSample", "Recorder"]
 MAX_EVENTS = 16
 """How many freezes of one stream become events of its span."""
 
+RESPONSE_ID = "gen_ai.response.id"
+"""An attribute of spans and their events alone: as a label of metrics it would make a series of each stream."""
+
 _FAILED = {Outcome.TIMEOUT, Outcome.ERROR, Outcome.CANCELLED}
 
 # Counters start at 0 when the first stream of a label set opens, or `increase()` would miss the first event.
@@ -183,18 +186,22 @@ class Recorder:
         """Count a freeze at the moment the threshold is crossed."""
         self._put(metrics.FREEZES, 1, {**labels, metrics.PHASE: phase}, context)
 
-    def freeze_over(self, context: Context | None, freeze: FreezeSpan, nth: int) -> None:
+    def freeze_over(
+        self, context: Context | None, freeze: FreezeSpan, nth: int, response_id: str | None = None
+    ) -> None:
         """Make an event of a freeze that has ended, the `nth` of its stream, on the span of the call."""
         if context is not None and nth <= MAX_EVENTS and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)
                 if span.is_recording():
-                    about = {
+                    about: dict[str, str | bool | float] = {
                         "stream.freeze.length": freeze.length_s,
                         metrics.PHASE: freeze.phase,
                         "stream.freeze.shared": freeze.shared,
                         "stream.freeze.hidden": freeze.hidden,
                     }
+                    if response_id is not None:
+                        about[RESPONSE_ID] = response_id
                     span.add_event("stream.freeze", about)
 
     def hid(self, labels: Labels) -> None:
@@ -219,11 +226,13 @@ class Recorder:
                     continue
                 progress.measured = number + 1
             self._put(metric, value, {**labels, **own} if own else labels, context)
-        if context is not None and record.max_gap_s is not None and self._spans.ok:
+        about = {metrics.MAX_GAP.name: record.max_gap_s, RESPONSE_ID: record.response_id}
+        known = {name: value for name, value in about.items() if value is not None}
+        if context is not None and known and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)
                 if span.is_recording():
-                    span.set_attribute(metrics.MAX_GAP.name, record.max_gap_s)
+                    span.set_attributes(known)
         if context is not None and record.error_type == STALL_TIMEOUT and self._spans.ok:
             with self._spans:
                 span = get_current_span(context)

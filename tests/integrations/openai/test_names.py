@@ -116,8 +116,8 @@ def test_name_that_cannot_be_sent_does_no_harm(kind: str) -> None:
     ids=ascii,
 )
 def test_names_of_a_server_are_kept_in_the_same_way(sent: str, kept: str, kind: str) -> None:
-    """The model that answered, and its finish reason, which is the error type of a failure as well."""
-    script = [(1, chunk({"content": "a"}, model=sent)), (1, finish(f"error {sent}")), (1, DONE)]
+    """The model that answered, the answer's id, and its finish reason, which is the error type of a failure as well."""
+    script = [(1, chunk({"content": "a"}, model=sent, id=sent)), (1, finish(f"error {sent}")), (1, DONE)]
     client = a_client(kind, script, ManualClock())
 
     async def read() -> None:
@@ -127,6 +127,6 @@ def test_names_of_a_server_are_kept_in_the_same_way(sent: str, kept: str, kind: 
     asyncio.run(read())
 
     record = client.seen.record
-    assert record.response_model == kept
+    assert (record.response_model, record.response_id) == (kept, kept)
     assert record.finish_reasons == (f"error {kept}"[:256],)
     assert (record.outcome, record.error_type) == ("error", f"error {kept}"[:256])

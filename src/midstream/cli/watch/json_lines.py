@@ -34,6 +34,7 @@ def document(event: Event, url: str) -> dict[str, object]:
             "request_model": record.request_model,
             "server_address": record.server_address,
             "server_port": record.server_port,
+            "response_id": record.response_id,
             "trace_id": record.trace_id,
             "phase": span.phase,
             "hidden": span.hidden,
