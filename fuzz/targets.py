@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from fuzz import proxying
 from fuzz.seeds import CHUNKS, CONFIGS, LOGS, PROMETHEUS, files, journals, named, rows
 from midstream._support.foreign import ForeignError, count, json_of, number
 from midstream._support.sanitize import LONGEST, clean
@@ -310,6 +311,18 @@ def targets() -> Mapping[str, Target]:
             request_body,
             (b'{"model": "m", "messages": [{"content": "tokens=5"}], "n": 2, "tools": [{"function": {}}]}',),
             ("messages", "content", "stream_options", "tool_choice", "emulate", "parameters"),
+        ),
+        "proxy_request": Target(proxying.request, proxying.SEEDS, proxying.WORDS),
+        "proxy_routes": Target(
+            proxying.routes, proxying.ROUTE_SEEDS, named('"upstream"', '"path"', '"models"', "//", "@", "/v1")
+        ),
+        "proxy_body": Target(
+            proxying.body,
+            (
+                b'{"model": "m", "stream": true, "messages": [{"content": "x"}], "options": {"a": 1}}',
+                b"data: a\r\n\r\n",
+            ),
+            named('"model"', '"stream_options"', "\r\n"),
         ),
         "words_of_options": Target(
             words_of_options,

@@ -108,7 +108,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind() -> None:
             "--freeze-after must be a positive number of seconds or 'off', got 'soon'",
         ),
         (["--upstream", "http://vllm", "--drain", "-1"], "-1 is not a number of seconds"),
-        ([], "Missing option '--upstream'"),
+        ([], "where to? Give --upstream URL, or --routes FILE"),
     ],
 )
 def test_what_cannot_be_run_gets_a_sentence(
@@ -139,3 +139,104 @@ def test_it_warns_where_other_machines_can_reach_it() -> None:
         status, said = end(process)
     assert status == 130
     assert said.count("whoever can reach this machine on 0.0.0.0 can") == 2
+
+
+def test_no_key_no_text_and_no_header_is_kept_or_printed(tmp_path: Path) -> None:
+    """Of a stream, of one that freezes and is cut, of refused requests and of an upstream that is not there."""
+    answer = SSE_HEAD.replace(b"\r\n\r\n", b"\r\nx-request-id: canary\r\n\r\n") + chunked(
+        text("canary").encode()
+    )
+    asked = post(
+        b'{"model":"m","stream":true,"messages":[{"role":"canary","content":"canary"}],"user":"canary"}',
+        b"/v1/chat/completions?key=canary",
+        b"Authorization: Bearer canary",
+        b"Cookie: canary",
+        b"X-Team: search",
+        b"X-Api-Key: canary",
+        b"X-Request-ID: canary",
+        b"Referer: http://canary",
+    )
+    turn = iter(["whole", "cut", "none"])
+
+    def play(line: Line) -> None:
+        how = next(turn)
+        if how == "none":
+            line.connection.close()
+            return
+        line.send(answer)
+        if how == "cut":
+            threading.Event().wait(1.0)
+            line.reset()
+        line.send(chunked(finish().encode(), DONE.encode()) + LAST)
+
+    journal = tmp_path / "streams.db"
+    options = [
+        "--port",
+        "0",
+        "--metrics-port",
+        "0",
+        "--journal",
+        str(journal),
+        "--attribute-header",
+        "X-Team",
+    ]
+    with raw_server(play) as upstream:
+        options += ["--upstream", upstream.url, "--freeze-after", "0.3", "--upstream-timeout", "2"]
+        with running("proxy", *options) as process:
+            said = read_until(process, "^Clients: ")
+            url = re.findall(r"^(http://\S+)$", said, re.MULTILINE)[0]
+            pages = re.findall(r"^Metrics: (\S+)$", said, re.MULTILINE)
+
+            def ask(request: bytes) -> bytes:
+                with socket.create_connection(
+                    ("127.0.0.1", int(url.rpartition(":")[2])), timeout=30
+                ) as client:
+                    client.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+                    return read_all(client)
+
+            assert b"canary" in ask(asked)
+            assert b"canary" in ask(asked)
+            own = [
+                ask(asked),
+                ask(asked.replace(b"POST", b"CANARY canary", 1)),
+                ask(asked.replace(b"localhost", b"canary.example", 1)),
+                ask(asked.replace(b"/v1", b"http://canary/v1", 1)),
+            ]
+            page = requests.get(pages[0], timeout=30).text
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=60)
+
+    records = read_records(journal)
+    assert [(record.outcome, record.attributes) for record in records] == [
+        ("completed", {"team": "search"}),
+        ("error", {"team": "search"}),
+    ]
+    assert [answer.split(b" ")[1] for answer in own] == [b"502", b"400", b"403", b"400"]
+    assert "frozen" in err
+    assert 'team="search"' in page
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    for kept in (stored, b"".join(own), page.encode(), out.encode(), err.encode()):
+        assert b"canary" not in kept.lower()
+
+
+def test_routes_are_printed_and_wrong_ones_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file and the sentence of what is wrong in it."""
+    file = tmp_path / "routes.yml"
+    file.write_text(
+        'large: {upstream: "http://large:8000", path: /large}\nsmall: {upstream: "http://s/b", models: [m*]}\n'
+    )
+    with running("proxy", "--routes", file, "--port", "0", "--metrics-port", "0") as process:
+        said = read_until(process, "^Clients: ")
+        assert end(process) == (130, "")
+    assert said.startswith(
+        "large: /large to http://large:8000\nsmall: models m* to http://s/b\n"
+        "Everything else is refused, until Ctrl-C.\n\nhttp://127.0.0.1:"
+    )
+
+    file.write_text("large: {upstream: http://large, path: large}")
+    assert main(["proxy", "--routes", str(file)]) == 1
+    assert main(["proxy", "--routes", str(tmp_path / "none.yml")]) == 1
+    assert capsys.readouterr().err == (
+        f"midstream: {file}: the path of the route large must look like /large\n"
+        f"midstream: there is no file {tmp_path / 'none.yml'}; check the path\n"
+    )

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from midstream.proxy.routes import Route, Routes
 from midstream.proxy.server import ProxyServer, listen
 from midstream.proxy.service import ProxySettings, proxy_server
 from midstream.proxy.upstream import upstream_of
@@ -31,7 +32,7 @@ LAST = b"0\r\n\r\n"
 
 
 def sending(*data: bytes, then: str = "") -> Callable[[Line], None]:
-    """What sends this and then ends the connection: "close", or stays until the other side does ("stay")."""
+    """What sends this and then ends the connection: "close", or leaves that to the other side ("stay")."""
 
     def play(line: Line) -> None:
         line.send(*data)
@@ -190,16 +191,23 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def proxied(upstream: str, *, monitor: dict[str, Any] | None = None, **settings: Any) -> Iterator[Proxied]:
+def proxied(
+    upstream: str,
+    *,
+    port: int = 0,
+    monitor: dict[str, Any] | None = None,
+    routes: tuple[Route, ...] = (),
+    **settings: Any,
+) -> Iterator[Proxied]:
     """Run a proxy in front of this address; `monitor` are settings of the monitor, the others the proxy's own."""
     records: list[StreamRecord] = []
     made = ProxySettings(
-        upstream=upstream_of(upstream),
+        routes=Routes(routes, upstream_of(upstream)),
         monitor=Settings(on_end=records.append, **(monitor or {})),
         **{"drain_s": 0.0, **settings},
     )
     server = proxy_server(made)
-    listener = listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", port)
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run_on, args=(listener,), daemon=True)
     thread.start()

@@ -38,9 +38,14 @@ def _is_worth_logging(record: logging.LogRecord) -> bool:
 logging.getLogger("uvicorn.error").addFilter(_is_worth_logging)
 
 
+def error_body(message: str, kind: str, code: str | int | None) -> bytes:
+    """Return an error in the shape of OpenAI's."""
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+
+
 async def send_error(send: Send, status: int, message: str, kind: str, code: str | int | None) -> None:
     """Answer with an error in the shape of OpenAI's, and close the connection."""
-    body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+    body = error_body(message, kind, code)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

@@ -13,9 +13,10 @@ from midstream.integrations.http.following import Sending
 from midstream.proxy.attributes import MonitorChoice
 from midstream.proxy.connections import Connections, UpstreamAnswer
 from midstream.proxy.faults import ClientLeftError, RefusedRequestError
-from midstream.proxy.headers import end_to_end, upstream_headers
+from midstream.proxy.headers import upstream_headers
 from midstream.proxy.incoming import IncomingRequest
 from midstream.proxy.relay import relay
+from midstream.proxy.routes import Routes
 from midstream.proxy.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -23,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class ProxyApplication:
-    """Passes every request on to `upstream`.
+    """Passes every request on to the upstream of its route.
 
     `monitors` gives the monitor of a request; None is nobody. `keep_alive_s`: see `relay`.
     """
 
     def __init__(
         self,
-        upstream: Upstream,
+        routes: Routes,
         connections: Connections,
         hosts: AllowedHosts,
         monitors: MonitorChoice | None,
         *,
         keep_alive_s: float | None = None,
     ) -> None:
-        self._upstream = upstream
+        self._routes = routes
         self._connections = connections
         self._hosts = hosts
         self._monitors = monitors
@@ -89,7 +90,7 @@ class ProxyApplication:
             raise results[0]
 
     async def _forward(self, request: IncomingRequest, sending: Sending | None, send: Send) -> None:
-        upstream = self._upstream
+        upstream, raw_path = await self._route(request)
         headers = upstream_headers(
             request.headers,
             upstream.authority,
@@ -100,7 +101,7 @@ class ProxyApplication:
         answer = await self._connections.send(
             upstream,
             request.method,
-            upstream.target(request.raw_path, request.query),
+            upstream.target(raw_path, request.query),
             headers,
             request.body(),
             sending=sending,
@@ -109,6 +110,22 @@ class ProxyApplication:
         request.received()
         await _pass_on(answer, send, self._keep_alive_s)
 
+    async def _route(self, request: IncomingRequest) -> tuple[Upstream, bytes]:
+        """The upstream for a request, and the path that it gets. Raises RefusedRequestError if none takes it."""
+        found = self._routes.of_path(request.raw_path)
+        if found is not None:
+            return found
+        model = None
+        if self._routes.by_models and request.copy.is_wanted:
+            await request.whole()
+            parameters = request.copy.value()
+            model = parameters.get("model") if isinstance(parameters, dict) else None
+        upstream = self._routes.of_model(model)
+        if upstream is None:
+            what = "this model" if isinstance(model, str) else "this path, or it names no model"
+            raise RefusedRequestError(404, f"No route takes {what}.", "no_route")
+        return upstream, request.raw_path
+
 
 async def _pass_on(answer: UpstreamAnswer, send: Send, keep_alive_s: float | None) -> None:
     """Send an answer to the client as it comes. What breaks before its end is cut for the client, too."""
@@ -116,7 +133,7 @@ async def _pass_on(answer: UpstreamAnswer, send: Send, keep_alive_s: float | Non
         head = {
             "type": "http.response.start",
             "status": answer.status,
-            "headers": end_to_end(answer.headers),
+            "headers": answer.headers,
         }
         await send(head)
         is_whole = await relay(answer, send, keep_alive_s=keep_alive_s)

@@ -15,8 +15,8 @@ from midstream.integrations.http.httpx_client import observe, read_copy
 from midstream.integrations.http.httpx_streams import observed_kinds
 from midstream.integrations.http.observer import BodyObserver
 from midstream.integrations.http.requests import Exchange
-from midstream.proxy.faults import RefusedRequestError, unanswered
-from midstream.proxy.headers import Headers
+from midstream.proxy.faults import UPSTREAM, RefusedRequestError, unanswered
+from midstream.proxy.headers import Headers, client_headers, value_of
 from midstream.proxy.request_copy import RequestCopy
 from midstream.proxy.upstream import Upstream
 
@@ -41,10 +41,12 @@ class UpstreamAnswer:
         self._response = response
         self._observer = observer
         self.status = response.status_code
-        self.headers: Headers = response.headers.raw
+        self.headers: Headers = client_headers(response.headers.raw)
         encoding = response.headers.get("content-encoding", "").strip().lower()
         self._decodes = observer is not None and encoding not in {"", "identity"}
-        self.may_be_written_to = encoding in {"", "identity"} and "content-length" not in response.headers
+        self.may_be_written_to = (
+            encoding in {"", "identity"} and value_of(self.headers, b"content-length") is None
+        )
         """Whether the proxy may write something of its own between two events."""
 
     @property
@@ -144,7 +146,9 @@ class Connections:
         response.request = request
         if response.status_code > 599:
             await response.aclose()
-            raise RefusedRequestError(502, "The model server sent no valid HTTP.", "upstream_invalid")
+            raise RefusedRequestError(
+                502, "The model server sent no valid HTTP.", "upstream_invalid", UPSTREAM
+            )
         observer = (
             None if sending is None else observe(sending, response, _OBSERVED, on_loop=True, body=copy.value)
         )

@@ -48,6 +48,14 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     return [(name, value) for name, value in headers if name.lower() not in left_out]
 
 
+def client_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers of an answer to the client. A length beside chunks means nothing, and others would believe it."""
+    headers = list(headers)
+    in_chunks = any(name.lower() == b"transfer-encoding" for name, _ in headers)
+    passed = end_to_end(headers)
+    return [(name, value) for name, value in passed if not (in_chunks and name.lower() == b"content-length")]
+
+
 def check_framing(headers: Iterable[tuple[bytes, bytes]], http_version: str) -> bool:
     """Return whether the request has a body. Raises RefusedRequestError where two readers could disagree about it."""
     lengths = [value for name, value in headers if name == b"content-length"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from midstream.proxy.faults import ClientLeftError, RefusedRequestError
 from midstream.proxy.headers import Headers, check_framing, value_of
-from midstream.proxy.request_copy import RequestCopy
+from midstream.proxy.request_copy import LONGEST_COPY, RequestCopy
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
@@ -39,6 +39,8 @@ class IncomingRequest:
             )
         self.has_body = check_framing(self.headers, scope["http_version"])
         self._receive = receive
+        self._first: list[bytes] = []
+        self._is_complete = False
         self._received = asyncio.Event()
         is_plain = value_of(self.headers, b"content-encoding") is None
         self.copy = RequestCopy(wanted=self.has_body and is_plain and self.method == "POST")
@@ -48,13 +50,38 @@ class IncomingRequest:
         value = value_of(self.headers, name)
         return None if value is None else value.decode("latin-1")
 
+    async def whole(self) -> None:
+        """Wait for the whole body, which `body` then gives: for a request whose route depends on it.
+
+        Raises RefusedRequestError for one that is longer than what is kept.
+        """
+        pieces = []
+        async for piece in self._arriving():
+            pieces.append(piece)
+            if not self.copy.is_open:
+                raise RefusedRequestError(
+                    413,
+                    f"A body longer than {LONGEST_COPY >> 20} MiB cannot be routed by its model; "
+                    "use a route by path.",
+                    "too_long_to_route",
+                )
+        self._first = pieces
+        self.copy.complete()
+
     async def body(self) -> AsyncIterator[bytes]:
         """The body in pieces, no faster than they are taken.
 
         Raises ClientLeftError, or RefusedRequestError for a client that is too slow.
         """
-        more = self.has_body
-        while more:
+        while self._first:
+            yield self._first.pop(0)
+        async for piece in self._arriving():
+            yield piece
+        self.copy.complete()
+        self.received()
+
+    async def _arriving(self) -> AsyncIterator[bytes]:
+        while self.has_body and not self._is_complete:
             try:
                 message = await asyncio.wait_for(self._receive(), PIECE_S)
             except (asyncio.TimeoutError, TimeoutError):
@@ -63,12 +90,11 @@ class IncomingRequest:
                 ) from None
             if message["type"] == "http.disconnect":
                 raise ClientLeftError
-            piece, more = message.get("body", b""), message.get("more_body", False)
+            self._is_complete = not message.get("more_body", False)
+            piece = message.get("body", b"")
             self.copy.add(piece)
             if piece:
                 yield piece
-        self.copy.complete()
-        self.received()
 
     def received(self) -> None:
         """The body is complete, or the upstream wants no more of it."""

@@ -16,9 +16,10 @@ _kept = 0
 class RequestCopy:
     """Collects a body while it passes, and is reduced to its parameters when it is complete."""
 
-    __slots__ = ("_is_open", "_pieces", "_size", "_value")
+    __slots__ = ("_is_open", "_pieces", "_size", "_value", "is_wanted")
 
     def __init__(self, *, wanted: bool) -> None:
+        self.is_wanted = wanted
         self._is_open = wanted
         self._pieces: list[bytes] = []
         self._size = 0
@@ -35,6 +36,11 @@ class RequestCopy:
         self._pieces.append(piece)
         self._size += len(piece)
         _kept += len(piece)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything that has passed so far is kept."""
+        return self._is_open
 
     def complete(self) -> None:
         """The body has passed: keep its parameters."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from midstream._support.asgi_server import BoundedProtocol
+from midstream._support.asgi_server import BoundedProtocol, error_body
 from midstream.proxy.application import ProxyApplication
 from midstream.proxy.connections import Connections
 
@@ -45,7 +45,14 @@ class ProxyProtocol(BoundedProtocol):
         if sys.platform == "linux" and connection is not None:
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        self.app = _CuttingApplication(self.app, lambda: _reset_at_close(connection))
+        self.app: ASGIApp = _CuttingApplication(self.app, lambda: _reset_at_close(connection))
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP in the shape of OpenAI's errors, and close the connection."""
+        body = error_body("The request is not valid HTTP.", "invalid_request_error", "bad_http")
+        head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        self.transport.write(b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body))
+        self.transport.close()
 
 
 class _CuttingApplication:

@@ -10,8 +10,8 @@ from midstream._support.http_hosts import AllowedHosts
 from midstream.proxy.application import ProxyApplication
 from midstream.proxy.attributes import MonitorChoice
 from midstream.proxy.connections import Connections
+from midstream.proxy.routes import Routes
 from midstream.proxy.server import ProxyServer
-from midstream.proxy.upstream import Upstream
 from midstream.runtime.settings import Settings
 
 HEAD_S = 600.0
@@ -23,7 +23,7 @@ DRAIN_S = 30.0
 class ProxySettings:
     """What the proxy does. Times are in seconds."""
 
-    upstream: Upstream
+    routes: Routes
     host: str = "127.0.0.1"
     allow_hosts: Collection[str] = ()
     monitor: Settings | None = field(default_factory=Settings)
@@ -43,7 +43,7 @@ def proxy_server(settings: ProxySettings) -> ProxyServer:
     connections = Connections(head_s=settings.head_s)
     hosts = AllowedHosts(settings.host, settings.allow_hosts, any_origin=True)
     application = ProxyApplication(
-        settings.upstream, connections, hosts, monitors, keep_alive_s=settings.keep_alive_s
+        settings.routes, connections, hosts, monitors, keep_alive_s=settings.keep_alive_s
     )
     return ProxyServer(application, connections, drain_s=settings.drain_s)
 

@@ -32,12 +32,13 @@ def proxy(
     midstream report --journal streams.db                               what they show together
     midstream proxy --upstream https://api.openai.com --freeze-after text=5,reasoning=60
     midstream proxy --upstream http://vllm:8000 --host 0.0.0.0 --metrics-host 0.0.0.0    for other machines, too
+    midstream proxy --upstream http://vllm:8000 --attribute-header X-Team --stall-timeout 60
 
     Metrics are served at http://127.0.0.1:9464/metrics, or sent where the standard OTEL_EXPORTER_OTLP_* variables
     say. SIGTERM ends it once the open streams have ended, or after --drain seconds; Ctrl-C ends it at once.
     """
     settings = ProxySettings(
-        upstream=answers.checked_upstream(),
+        routes=answers.checked_routes(),
         host=listen_on.host,
         allow_hosts=tuple(listen_on.allow_host or ()),
         monitor=records.settings(),

@@ -11,10 +11,13 @@ from typing import Annotated
 
 import typer
 
+from midstream.cli.common.errors import CliError, unread
 from midstream.cli.common.listening import AllowHostOption
+from midstream.cli.common.yaml_files import load_yaml
 from midstream.proxy.attributes import SECRET
+from midstream.proxy.routes import Routes, routes_of
 from midstream.proxy.service import DRAIN_S, HEAD_S
-from midstream.proxy.upstream import Upstream, upstream_of
+from midstream.proxy.upstream import upstream_of
 from midstream.runtime.settings import (
     FIRST_CONTENT_TIMEOUT,
     FREEZE_AFTER,
@@ -36,8 +39,21 @@ class AnswerOptions:
     """Where requests go, and how long that may take."""
 
     upstream: Annotated[
-        str, typer.Option(metavar="URL", help="The model server, such as http://localhost:8000, without /v1.")
-    ]
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The model server, such as http://localhost:8000, without /v1.",
+            show_default=False,
+        ),
+    ] = None
+    routes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Routes to several servers, by path or model, in YAML; the rest goes to --upstream.",
+            show_default=False,
+        ),
+    ] = None
     upstream_timeout: Annotated[
         float,
         typer.Option(
@@ -60,15 +76,27 @@ class AnswerOptions:
         ),
     ] = None
 
-    def checked_upstream(self) -> Upstream:
-        """Return the upstream. Raises BadParameter for it, or for a time that is none."""
+    def checked_routes(self) -> Routes:
+        """Return where requests go. Raises BadParameter or CliError for that, or for a time that is none."""
         seconds(self.upstream_timeout, "--upstream-timeout")
         seconds(self.drain, "--drain", least=0.0)
         seconds(self.keep_alive, "--keep-alive")
+        if self.upstream is None and self.routes is None:
+            raise typer.BadParameter(
+                "where to? Give --upstream URL, or --routes FILE.", param_hint="--upstream"
+            )
         try:
-            return upstream_of(self.upstream)
+            fallback = None if self.upstream is None else upstream_of(self.upstream)
         except ValueError as error:
             raise typer.BadParameter(f"{error}.", param_hint="--upstream") from None
+        if self.routes is None:
+            return Routes((), fallback)
+        try:
+            return Routes(routes_of(load_yaml(self.routes)), fallback)
+        except ValueError as error:
+            raise CliError(f"{self.routes}: {error}") from None
+        except FileNotFoundError as error:
+            raise unread(self.routes, error) from None
 
 
 @dataclass(frozen=True, slots=True)

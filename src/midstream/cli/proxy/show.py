@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from midstream._support.http_hosts import url_host
 from midstream._support.sanitize import clean
+from midstream.proxy.routes import Routes
 from midstream.proxy.service import ProxySettings
+from midstream.proxy.upstream import Upstream
 from midstream.setup import Setup
 
 
 def introduction(settings: ProxySettings, port: int, metrics: Setup) -> str:
     """Return what is printed when it is up."""
     url = f"http://{url_host(settings.host)}:{port}"
-    lines = [
-        f"Passing on to {settings.upstream.origin}{settings.upstream.prefix}, until Ctrl-C.",
-        "",
-        url,
-        "",
-    ]
+    lines = [*_destinations(settings.routes), "", url, ""]
     monitor = settings.monitor
     if monitor is None:
         lines.append("Nothing is recorded: MIDSTREAM_DISABLED is set.")
@@ -28,6 +26,22 @@ def introduction(settings: ProxySettings, port: int, metrics: Setup) -> str:
         lines.append(f"Metrics: {metrics.prometheus_url}")
     lines.append(f"Clients: OPENAI_BASE_URL={url}/v1")
     return "\n".join([*lines, ""])
+
+
+def _destinations(routes: Routes) -> Iterator[str]:
+    for route in routes.routes:
+        what = route.path if route.path is not None else f"models {', '.join(map(clean, route.models))}"
+        yield f"{route.name}: {what} to {_shown(route.upstream)}"
+    if routes.fallback is None:
+        yield "Everything else is refused, until Ctrl-C."
+    elif routes.routes:
+        yield f"Everything else to {_shown(routes.fallback)}, until Ctrl-C."
+    else:
+        yield f"Passing on to {_shown(routes.fallback)}, until Ctrl-C."
+
+
+def _shown(upstream: Upstream) -> str:
+    return f"{upstream.origin}{upstream.prefix}"
 
 
 def log_to_standard_error() -> None:

@@ -9,13 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from midstream.cli.common.errors import CliError, unread
+from midstream.cli.common.errors import CliError
+from midstream.cli.common.yaml_files import load_yaml
 from midstream.monitoring.alerts import Tuning
 
-MOST_BYTES = 256 * 1024
-DEEPEST = 50
 _ALERT_PARTS = {"severity", "for", "keep_firing_for", "enabled"}
 
 
@@ -24,52 +21,16 @@ def read_settings(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        read = _yaml(path)
+        read = load_yaml(path)
     except FileNotFoundError:
         raise CliError(
             f"there is no file {path}; `midstream rules --settings` prints one to start from"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise unread(path, error) from error
-    except yaml.YAMLError as error:
-        raise CliError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(read or {}, dict):
         raise CliError(
             f"{path} must hold settings by name; `midstream rules --settings` prints one to start from"
         )
     return dict(read or {})
-
-
-def _yaml(path: Path) -> Any:
-    """Read YAML of a bounded size, without aliases: a few of them can stand for any amount of memory."""
-    with path.open("rb") as file:
-        read = file.read(MOST_BYTES + 1)
-    if len(read) > MOST_BYTES:
-        raise CliError(f"{path} is larger than {MOST_BYTES >> 10} KiB, which no file of settings is")
-    text = read.decode("utf-8")
-    try:
-        depth = 0
-        for event in yaml.parse(
-            text, Loader=yaml.SafeLoader
-        ):  # stops where it is refused: deep nesting takes long
-            if isinstance(event, yaml.AliasEvent):
-                raise CliError(f"{path} has an alias (`*name`), which settings cannot; write the value out")
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise CliError(f"{path} holds a value that is nested too deeply")
-        return yaml.safe_load(text)
-    except (RecursionError, OverflowError, ValueError) as error:
-        raise CliError(
-            f"{path} holds a value that is nested too deeply, or a number that is too large"
-        ) from error
-    except (
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:  # PyYAML on `_`, which looks like a number to it
-        raise CliError(
-            f"{path} holds a value that YAML cannot read; put text into quotation marks"
-        ) from error
 
 
 def with_assignments(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
