@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from midstream.journal import read, read_records
+from midstream.journal import Journal, read, read_records
 from support import apart
+from support.made_files import made_files
+from support.records import a_record
 from support.waiting import until
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the way to have it happen is Linux's")
@@ -119,6 +121,32 @@ def test_processes_that_find_no_journal_at_the_same_moment_make_one(path: Path) 
 
     for attempt in range(25):
         assert chunks_in(Path(f"{path}.{attempt}")) == list(range(6))
+
+
+@LINUX
+@pytest.mark.parametrize("come_to", ["nothing", "the empty file", "the first page", "the write-ahead log"])
+def test_a_journal_is_made_without_a_rollback_journal_however_far_another_process_has_come(
+    path: Path, come_to: str
+) -> None:
+    """A third process would refuse the journal for that file."""
+    if come_to != "nothing":
+        path.touch(0o600)
+    if come_to in ("the first page", "the write-ahead log"):
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("PRAGMA journal_mode = MEMORY")
+            other.execute("PRAGMA user_version = 0")
+            assert path.stat().st_size > 0
+            if come_to == "the write-ahead log":
+                other.execute("PRAGMA journal_mode = WAL")
+
+    with made_files(path.parent) as names:
+        journal = Journal(path, threaded=False)
+        journal.write(a_record(started_at=time.time(), chunks=1))
+        assert journal.close(5.0)
+
+    assert {f"{path.name}-wal", f"{path.name}-shm"} <= names
+    assert f"{path.name}-journal" not in names
+    assert chunks_in(path) == [1]
 
 
 def test_killed_process_loses_at_most_its_last_second_and_harms_nothing(path: Path) -> None:

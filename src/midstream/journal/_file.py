@@ -66,17 +66,19 @@ def _open(path: Path, steps: Sequence[Sequence[str]]) -> Connection:
     import sqlite3  # noqa: PLC0415 - see above
 
     path = path.resolve()  # SQLite looks for the files beside a journal where a link leads
-    is_new = _make(path)
+    _make(path)
     connection = sqlite3.connect(
         uri_of(path, "mode=rw"), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
     try:
-        if is_new:
-            # The file is made without a rollback journal beside it: any such file is foreign.
-            connection.execute("PRAGMA journal_mode = MEMORY")
         connection.execute("PRAGMA trusted_schema = OFF")
         version = check_is_journal(connection, path, len(steps))
         if version == 0:
+            # Made without a rollback journal beside it, which would be foreign. Another process may be making the
+            # same file, and have come as far as its first page or its write-ahead log.
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != "wal":
+                connection.execute("PRAGMA journal_mode = MEMORY")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only before the first page
         connection.execute("PRAGMA journal_mode = WAL")
         # A process that is killed loses nothing that was committed. If the machine dies, the last commits may be lost.
@@ -180,8 +182,8 @@ def uri_of(path: Path, options: str) -> str:
     return f"{path.absolute().as_uri()}?{options}"
 
 
-def _make(path: Path) -> bool:
-    """Create the file for its owner alone, from its first moment on; True if it is empty yet.
+def _make(path: Path) -> None:
+    """Create the file for its owner alone, from its first moment on.
 
     SQLite gives the files beside it the same mode. Raises JournalError for what cannot be made private.
     """
@@ -189,11 +191,9 @@ def _make(path: Path) -> bool:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     check_files(path)
     found = lstat(path)
-    if found is None:
-        return False
-    check_is_regular(path, found)
-    _make_private(path, found)
-    return found.st_size == 0
+    if found is not None:
+        check_is_regular(path, found)
+        _make_private(path, found)
 
 
 def _make_private(path: Path, found: os.stat_result) -> None:
