@@ -60,7 +60,8 @@ class _Delivery(MetricExporter):
         self.arrived = True
         self._exporter = exporter
         self._target = target
-        self._silencer: _LogSilencer | None = None  # while an export is under way
+        self._silencer: _LogSilencer | None = None  # of the latest export
+        self._exporting = threading.Lock()
         self._over = False
 
     def export(
@@ -69,30 +70,38 @@ class _Delivery(MetricExporter):
         if self._over:
             self.arrived = False
             return MetricExportResult.FAILURE
-        silencer = self._silencer = _LogSilencer()
-        try:
-            result = self._exporter.export(metrics_data, timeout_millis, **kwargs)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the next attempt is due all the same
-            silencer.reason = type(exc).__name__
-            result = MetricExportResult.FAILURE
-        finally:
-            silencer.lift()
-            self._silencer = None
-        self._note(result is MetricExportResult.SUCCESS, silencer.reason)
+        with self._exporting:
+            silencer = self._silencer = _LogSilencer()
+            try:
+                result = self._exporter.export(metrics_data, timeout_millis, **kwargs)
+            except Exception as exc:  # noqa: BLE001 - whatever it is, the next attempt is due all the same
+                silencer.reason = type(exc).__name__
+                result = MetricExportResult.FAILURE
+            finally:
+                silencer.lift()
+            self._note(result is MetricExportResult.SUCCESS, silencer.reason)
         return result
 
     def abandon(self) -> None:
         """Take part in nothing any more."""
         self._over = True
+        self._exporting = (
+            threading.Lock()
+        )  # a thread that the fork has not copied may have held the other one
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        """Wait for an export on another thread for what is left of the time, and end it then."""
         self._over = True
-        silencer = self._silencer
-        if silencer is not None:
-            self._note(False, silencer.reason or "no answer yet")
+        # The reader gives what is left of its time by another name than its interface does.
+        left_s = max(0.0, float(kwargs.get("timeout", timeout_millis))) / 1000
+        if self._exporting.acquire(timeout=min(left_s, threading.TIMEOUT_MAX)):
+            self._exporting.release()
+        else:
+            silencer = self._silencer
+            self._note(False, (silencer.reason if silencer else "") or "no answer yet")
         # The time allowed is over. Left to themselves, older exporters would wait for half a minute more.
         self._exporter.shutdown(timeout_millis=0)
 
