@@ -36,7 +36,7 @@ def table() -> str:
     """Return recorded and predicted figures, stream by stream, as a Markdown table."""
     run, load = predicted(), observed()
     rows = [
-        "| stream | evicted | longest gap, recorded | predicted | last token, recorded | predicted |",
+        "| stream | preempted | longest gap, recorded | predicted | last token, recorded | predicted |",
         "|---|---|---|---|---|---|",
     ]
     for stream, request in zip(load.streams, run.requests, strict=True):

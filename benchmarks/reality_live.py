@@ -24,7 +24,7 @@ from midstream.lab.observed import ObservedLoad, ObservedStream, read_load
 LOADS = Path(__file__).parent.parent / "tests" / "recordings" / "load"
 FREEZE_AFTER_S = 2.0
 APART_S = 0.02
-"""The recorded clients arrive in an order that decides who is evicted: a slow machine shall not change it."""
+"""The recorded clients arrive in an order that decides who is preempted: a slow machine shall not change it."""
 
 
 def observed(name: str = "over8") -> ObservedLoad:

@@ -59,7 +59,7 @@ class Line:
 class Long:
     """The long-answer scenario, each entry one run a seed."""
 
-    evicting: tuple[RunResult, ...]
+    preempting: tuple[RunResult, ...]
     capped: tuple[RunResult, ...]
     watermark: tuple[RunResult, ...]
     reserving: tuple[RunResult, ...]
@@ -73,7 +73,7 @@ def long_answers(seeds: int) -> Long:
         return tuple(_long(seed, name, **flags) for seed in range(seeds))
 
     return Long(
-        evicting=play("vllm", **vllm),
+        preempting=play("vllm", **vllm),
         capped=play("vllm", **vllm, max_num_active_seqs=UPPER_CAP),
         watermark=play("vllm", **vllm, watermark=0.2),
         reserving=play("trtllm", max_tokens_in_kv_cache=POOL),
@@ -105,19 +105,19 @@ def lines(seeds: int) -> list[Line]:
     high, low = chat(seeds, 8192), chat(seeds, 4096)
     never, average = limits()
     return [
-        Line("cap at which nothing is ever evicted", "4", (never,), _whole),
+        Line("cap at which nothing is ever preempted", "4", (never,), _whole),
         Line("cap of the average", "15", (average,), _whole),
         Line(
-            "throughput, evicting to reserving",
+            "throughput, preempting to reserving",
             "about 5 times",
-            _ratios(long.evicting, long.reserving),
+            _ratios(long.preempting, long.reserving),
             _times,
         ),
-        Line("prefill redone, evicting", "80 %", _each(long.evicting, _redone), _percent),
-        Line("requests evicted, evicting", "26 %", _each(long.evicting, _evicted), _percent),
-        Line("median freeze, evicting", "58 s", _each(long.evicting, _freeze), _seconds),
-        Line("throughput under the upper cap", "-17 %", _changes(long.capped, long.evicting), _signed),
-        Line("requests evicted under the upper cap", "7 %", _each(long.capped, _evicted), _percent),
+        Line("prefill redone, preempting", "80 %", _each(long.preempting, _redone), _percent),
+        Line("requests preempted, preempting", "26 %", _each(long.preempting, _preempted), _percent),
+        Line("median freeze, preempting", "58 s", _each(long.preempting, _freeze), _seconds),
+        Line("throughput under the upper cap", "-17 %", _changes(long.capped, long.preempting), _signed),
+        Line("requests preempted under the upper cap", "7 %", _each(long.capped, _preempted), _percent),
         Line("median freeze under the upper cap", "17 s", _each(long.capped, _freeze), _seconds),
         Line("prefill redone, watermark 0.2", "53 %", _each(long.watermark, _redone), _percent),
         Line("median freeze, watermark 0.2", "247 s", _each(long.watermark, _freeze), _seconds),
@@ -157,7 +157,7 @@ def _redone(run: RunResult) -> float:
     return run.redone_share
 
 
-def _evicted(run: RunResult) -> float:
+def _preempted(run: RunResult) -> float:
     return run.preempted_share
 
 

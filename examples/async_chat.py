@@ -15,9 +15,13 @@ from midstream import StreamRecord, monitor, streams
 MODEL = os.environ.get("OPENAI_MODEL", "my-model")
 QUESTIONS = ("What is a queue?", "What is a cache?", "What is a stream?")
 
-records: list[StreamRecord] = []
-# Hooks run on a thread of their own; to append to a list is safe there.
-client = monitor(AsyncOpenAI(), on_end=records.append)
+
+def show(record: StreamRecord) -> None:
+    """Print how a stream ended. Hooks run on a thread of their own, so that the event loop does not wait for them."""
+    print(f"{record.outcome}: longest gap {record.max_gap_s} s, longest hold {record.max_hold_s} s")
+
+
+client = monitor(AsyncOpenAI(), on_end=show)
 
 
 async def ask(question: str) -> int:
@@ -33,7 +37,7 @@ async def ask(question: str) -> int:
 
 
 async def watch() -> None:
-    """Print every open stream, the most silent first, until cancelled."""
+    """Print every open stream, the longest open gap first, until cancelled."""
     while True:
         for stream in streams():
             mark = "FROZEN" if stream.frozen else stream.state
@@ -44,12 +48,10 @@ async def watch() -> None:
 
 
 async def main() -> None:
-    """Ask everything at once, and say how it went."""
+    """Ask everything at once."""
     watcher = asyncio.create_task(watch())
     lengths = await asyncio.gather(*map(ask, QUESTIONS))
     watcher.cancel()
-    for record in records:
-        print(f"{record.outcome}: longest gap {record.max_gap_s} s, longest hold {record.max_hold_s} s")
     print(f"{len(lengths)} answers, {sum(lengths)} characters")
 
 

@@ -114,7 +114,7 @@ def metrics_page(data: bytes) -> None:
     text = _text(data[1:])
     with suppress(PageError):
         view = view_of(text, kind)
-        for reading in (view.running, view.waiting, view.kv_usage, view.evictions, view.pool_tokens):
+        for reading in (view.running, view.waiting, view.kv_usage, view.preemptions, view.pool_tokens):
             assert reading.value is None or isinstance(reading.value, int | float)
     with suppress(PageError, PoolError):
         assert pool_of_view(view_of(text, kind)).tokens >= 0

@@ -1,6 +1,6 @@
 """The OpenTelemetry entry point: `opentelemetry-instrument` finds it, and programs may call it themselves.
 
-It needs `opentelemetry-instrumentation`, which whoever comes through this door has.
+It needs `opentelemetry-instrumentation`, which programs that start here have.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def _endpoint(configuration: ExportConfiguration, resource: Resource) -> Prometh
     if not is_loopback(host):
         safe_log(
             logging.WARNING,
-            "whoever can reach this machine on %s can read the metrics at %s",
+            "every machine that can reach this one on %s can read the metrics at %s",
             host,
             endpoint.url,
         )

@@ -8,7 +8,7 @@
         ...
     assert seen.records[0].max_gap_s == 9.0
 
-No socket is opened and nobody sleeps: reading the scripted answer moves the clock. Importing this module makes
+No socket is opened and there is no sleeping: reading the scripted answer moves the clock. Importing this module makes
 midstream's own failures raise instead of being logged.
 """
 

@@ -185,7 +185,7 @@ def test_goals_that_exclude_each_other_are_told() -> None:
 
 
 def test_a_server_with_room_needs_no_cap() -> None:
-    """Nothing is ever evicted from a pool that never fills."""
+    """Nothing is ever preempted from a pool that never fills."""
     advice = advised(a_config(pool=400_000, users=8), CapGoal("freeze-share", 0.01))
     assert cap_verdict(advice) == (
         "No cap is needed for at most 1 % of answers frozen or broken off: with 8 at once 0 % freeze or "

@@ -68,10 +68,16 @@ def test_vllms_watermark_is_a_trap_where_it_exists() -> None:
 @pytest.mark.parametrize(
     ("seen", "flag"),
     [
-        ({"evictions_per_minute": 4.0, "kv_usage": 0.99, "waiting": 3.0}, "--schedule-conservativeness 1.3"),
-        ({"evictions_per_minute": 0.0, "kv_usage": 0.6, "waiting": 3.0}, "--schedule-conservativeness 0.3"),
-        ({"evictions_per_minute": 0.5, "kv_usage": 0.97, "waiting": 3.0}, "--schedule-conservativeness 1.0"),
-        ({"evictions_per_minute": 0.0, "kv_usage": 0.6, "waiting": 0.0}, "--schedule-conservativeness 1.0"),
+        (
+            {"preemptions_per_minute": 4.0, "kv_usage": 0.99, "waiting": 3.0},
+            "--schedule-conservativeness 1.3",
+        ),
+        ({"preemptions_per_minute": 0.0, "kv_usage": 0.6, "waiting": 3.0}, "--schedule-conservativeness 0.3"),
+        (
+            {"preemptions_per_minute": 0.5, "kv_usage": 0.97, "waiting": 3.0},
+            "--schedule-conservativeness 1.0",
+        ),
+        ({"preemptions_per_minute": 0.0, "kv_usage": 0.6, "waiting": 0.0}, "--schedule-conservativeness 1.0"),
         ({}, None),
         ({"kv_usage": 0.97, "waiting": 3.0}, None),
     ],
@@ -267,22 +273,22 @@ def test_a_pool_that_never_fills_is_not_the_cause() -> None:
     assert grounds(records, load=load, pool_tokens=40) == []
 
 
-def test_a_server_that_has_evicted_nothing_is_not_the_cause() -> None:
+def test_a_server_that_has_preempted_nothing_is_not_the_cause() -> None:
     """What it says itself counts; what it does not say is not 0."""
     records = [*frozen(9), LEFT]
     told = view_of("vllm:num_preemptions_total 0.0\nvllm:num_requests_running 3\n")
-    assert grounds(records, view=told) == ["no eviction"]
+    assert grounds(records, view=told) == ["no preemption"]
     assert grounds(records, view=view_of("vllm:num_preemptions_total 7.0\n")) == []
     assert grounds(records, view=view_of("vllm:num_requests_running 3\n")) == []
 
 
-def test_freezes_of_the_whole_server_are_no_evictions() -> None:
+def test_freezes_of_the_whole_server_are_no_preemptions() -> None:
     """Most of them shared."""
     together = [a_record(freezes=1, frozen_s=9.0, shared=1, suspected="stall") for _ in range(8)]
     assert grounds([*frozen(5), *together, LEFT]) == ["whole server"]
 
 
-def test_output_that_was_held_back_is_no_eviction() -> None:
+def test_output_that_was_held_back_is_no_preemption() -> None:
     """The tokens came all at once."""
     held = [a_record(freezes=1, frozen_s=9.0, shared=0, suspected="withheld") for _ in range(8)]
     assert grounds([*held, LEFT]) == ["withheld"]

@@ -19,12 +19,12 @@ def read(page: str, at: float) -> Scraped:
     return Scraped(view_of(page), at, at)
 
 
-def counted(*evictions: float | None, start: float = 100.0, width: float = 1.0) -> list[Between]:
-    """Readings a second apart, with so many evictions between each two."""
+def counted(*preemptions: float | None, start: float = 100.0, width: float = 1.0) -> list[Between]:
+    """Readings a second apart, with so many preemptions between each two."""
     nothing = MetricReading(None, "not asked")
     return [
         Between(start + width * index, start + width * (index + 1), MetricReading(each), nothing, nothing)
-        for index, each in enumerate(evictions)
+        for index, each in enumerate(preemptions)
     ]
 
 
@@ -32,7 +32,7 @@ def test_counters_are_told_by_what_they_grew() -> None:
     """Four preemptions and 100 tokens in two seconds."""
     found = between(read(vllm(preemptions=3, tokens=50), 10.0), read(vllm(preemptions=7, tokens=150), 12.0))
 
-    assert (found.evictions.value, found.evictions_per_s.value, found.tokens_per_s.value) == (4, 2, 50)
+    assert (found.preemptions.value, found.preemptions_per_s.value, found.tokens_per_s.value) == (4, 2, 50)
     assert (found.since, found.until, found.restarted) == (10.0, 12.0, False)
 
 
@@ -53,7 +53,7 @@ def test_a_restart_is_no_negative_rate(old: str, new: str) -> None:
     found = between(read(old, 10.0), read(new, 11.0))
 
     assert found.restarted
-    assert found.evictions.value == 2
+    assert found.preemptions.value == 2
 
 
 def test_a_number_that_was_not_known_before_has_no_rate() -> None:
@@ -63,22 +63,22 @@ def test_a_number_that_was_not_known_before_has_no_rate() -> None:
     before = between(read(lost, 10.0), read(vllm(preemptions=5), 11.0))
     after = between(read(vllm(preemptions=5), 10.0), read(lost, 11.0))
 
-    assert (before.evictions.value, before.evictions.why) == (None, "it was not known before")
-    assert (after.evictions.value, after.evictions_per_s.value) == (None, None)
+    assert (before.preemptions.value, before.preemptions.why) == (None, "it was not known before")
+    assert (after.preemptions.value, after.preemptions_per_s.value) == (None, None)
 
 
 def test_the_first_retraction_of_sglang_is_one() -> None:
     """Its series is born with it."""
     born = SGLANG + 'sglang:num_retracted_requests_total{model_name="m"} 1.0\n'
 
-    assert between(read(SGLANG, 1.0), read(born, 2.0)).evictions.value == 1
+    assert between(read(SGLANG, 1.0), read(born, 2.0)).preemptions.value == 1
 
 
 def test_an_estimate_that_falls_is_no_restart() -> None:
     """TGI counts requests before passes."""
     found = between(read(TGI, 1.0), read(TGI.replace("tgi_request_count 10", "tgi_request_count 12"), 2.0))
 
-    assert (found.evictions.value, found.restarted) == (0, False)
+    assert (found.preemptions.value, found.restarted) == (0, False)
 
 
 def test_who_is_paused_is_known_only_while_it_is_seen() -> None:
@@ -89,9 +89,9 @@ def test_who_is_paused_is_known_only_while_it_is_seen() -> None:
     )
     nobody = TRTLLM_JSON.replace('"numPausedRequests": 2', '"numPausedRequests": 0')
 
-    assert gauge.evictions.value is None
-    assert between(read(TRTLLM, 1.0), read(TRTLLM, 2.0)).evictions.value == 2
-    assert between(read(TRTLLM_JSON, 1.0), read(nobody, 2.0)).evictions.value == 0
+    assert gauge.preemptions.value is None
+    assert between(read(TRTLLM, 1.0), read(TRTLLM, 2.0)).preemptions.value == 2
+    assert between(read(TRTLLM_JSON, 1.0), read(nobody, 2.0)).preemptions.value == 0
 
 
 def test_a_server_that_fails_is_unknown_since_its_first_failure() -> None:
@@ -108,7 +108,9 @@ def test_a_server_that_fails_is_unknown_since_its_first_failure() -> None:
     )
     watched.read(read(vllm(preemptions=3), 16.0))
     assert (watched.now.unknown_since, watched.now.problem) == (None, None)
-    assert [(each.since, each.until, each.evictions.value) for each in watched.history] == [(10.0, 16.0, 2.0)]
+    assert [(each.since, each.until, each.preemptions.value) for each in watched.history] == [
+        (10.0, 16.0, 2.0)
+    ]
 
 
 def test_another_engine_at_the_address_begins_anew() -> None:
@@ -160,8 +162,8 @@ def test_a_stream_that_ended_in_its_freeze_may_have_been_preempted_all_the_same(
     )
 
 
-def test_chance_is_the_share_of_time_at_an_eviction() -> None:
-    """One second of ten with an eviction, half a second more on each side."""
+def test_chance_is_the_share_of_time_at_a_preemption() -> None:
+    """One second of ten with a preemption, half a second more on each side."""
     assert chance(counted(0, 0, 0, 1, 0, 0, 0, 0, 0, 0)) == pytest.approx(0.2)
     assert chance(counted(0, 0, 0, 1, 1, 0, 0, 0, 0, 0)) == pytest.approx(0.3)
     assert chance(counted(0, 0, 0, 1, 0, 0, 0, 0, 0, 0), tries=2) == pytest.approx(0.36)
@@ -174,16 +176,16 @@ def test_chance_is_the_share_of_time_at_an_eviction() -> None:
     st.floats(0.01, 30),
     st.sampled_from(["vllm", "sglang", "tgi", "trtllm", "llamacpp"]),
 )
-def test_a_match_always_names_an_eviction_and_its_absence_is_always_covered(
-    evictions: list[int | None], start: float, length: float, engine: str
+def test_a_match_always_names_a_preemption_and_its_absence_is_always_covered(
+    preemptions: list[int | None], start: float, length: float, engine: str
 ) -> None:
     """Nothing is claimed that was not read."""
-    history = counted(*evictions)
+    history = counted(*preemptions)
     found = match(start, start + length, history, engine)
 
     assert sentence(found, length, engine)
     if found.place in ("start", "end", "during"):
-        assert found.evictions
+        assert found.preemptions
     if found.place == "none":
         assert history[0].since <= start - 0.5
         assert history[-1].until >= start + 0.5

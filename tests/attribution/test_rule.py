@@ -245,7 +245,7 @@ def test_process_that_stood_still_saw_no_freeze() -> None:
     session.wait_from = clock()
     clock.advance_to(3601)
 
-    assert not attribution.sure_of_silence(session, clock())
+    assert not attribution.is_server_silent(session, clock())
     assert session.chunk(TEXT, clock(), attribution.blocked_seconds(session, clock())) is None
     assert (session.freezes, session.max_gap, session.stood_still) == (0, 1.0, 3599.0)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from midstream.attribution.event_loop_lag import Heartbeat
 from midstream.attribution.rule import Attribution
 from midstream.attribution.tcp_info import Sample, WireClock
-from midstream.attribution.wire_gap import SHARP_S, SMALL, Silence
+from midstream.attribution.wire_gap import SHARP_S, SMALL, WireGaps
 from midstream.stream.chunks import NOTHING, TEXT
 from midstream.stream.freezes import Signal
 from midstream.stream.model import Call
@@ -34,95 +34,95 @@ class Connection:
         return Sample(moment, there[-1][0], sum(size for _, size in there), len(there))
 
 
-def looked_at(connection: Connection, moments: list[float], last_read: float = 0.0) -> Silence:
-    silence = Silence()
+def looked_at(connection: Connection, moments: list[float], last_read: float = 0.0) -> WireGaps:
+    gaps = WireGaps()
     for moment in moments:
-        silence.look(connection.at(moment), last_read, nothing_new=False)
-    return silence
+        gaps.look(connection.at(moment), last_read, nothing_new=False)
+    return gaps
 
 
 def test_silence_counts_once_output_is_read_that_came_after_it() -> None:
     """A silence that ended behind the caller's back is known at the samples, and counts when he has caught up."""
-    silence = looked_at(Connection((0, WORD), (10, WORD)), [3, 5, 9.9, 10.05])
-    before = silence.longest
+    gaps = looked_at(Connection((0, WORD), (10, WORD)), [3, 5, 9.9, 10.05])
+    before = gaps.longest
 
-    silence.caught_up()
+    gaps.caught_up()
 
-    assert (before, silence.longest) == (None, 10)
-    assert silence.hidden[0] == (0, 10)
+    assert (before, gaps.longest) == (None, 10)
+    assert gaps.hidden[0] == (0, 10)
 
 
 def test_silence_after_the_last_output_never_counts() -> None:
-    """The server may have finished; that nothing more comes is then no silence."""
-    silence = looked_at(Connection((0, WORD), (1, WORD)), [0.5, 1.01, 60, 600])
+    """The server may have finished; that nothing more comes is then no gap."""
+    gaps = looked_at(Connection((0, WORD), (1, WORD)), [0.5, 1.01, 60, 600])
 
-    silence.caught_up(in_answer=False)
+    gaps.caught_up(in_answer=False)
 
-    assert silence.longest == 1
+    assert gaps.longest == 1
 
 
 def test_silence_that_reached_into_the_callers_return_counts_as_far_as_it_was_seen() -> None:
     """One more piece came unread, then nothing; the caller read it, waited a little, and got more."""
-    silence = looked_at(Connection((0, WORD), (1, WORD)), [0.9, 1.05, 3, 4])
+    gaps = looked_at(Connection((0, WORD), (1, WORD)), [0.9, 1.05, 3, 4])
 
-    silence.caught_up()
+    gaps.caught_up()
 
-    assert silence.longest == 3
+    assert gaps.longest == 3
 
 
 @pytest.mark.parametrize(("tail", "counted"), [(600, None), (3000, 10)])
 def test_at_the_end_only_more_bytes_than_a_tail_prove_output(tail: int, counted: float | None) -> None:
     """A late usage chunk is no output; three kilobytes hold some."""
-    silence = looked_at(Connection((0, WORD), (10, tail)), [3, 9.9, 10.05])
+    gaps = looked_at(Connection((0, WORD), (10, tail)), [3, 9.9, 10.05])
 
-    silence.settle(WORD + tail)
+    gaps.settle(WORD + tail)
 
-    assert silence.longest == counted
+    assert gaps.longest == counted
 
 
 def test_keep_alive_comments_end_no_silence() -> None:
     """Pieces too small to be output are passed over."""
     comments = [(float(second), 14) for second in range(1, 10)]
-    silence = looked_at(Connection((0, WORD), *comments, (10, WORD)), [0.5, 2.5, 5, 7.5, 9.9, 10.05])
+    gaps = looked_at(Connection((0, WORD), *comments, (10, WORD)), [0.5, 2.5, 5, 7.5, 9.9, 10.05])
 
-    silence.caught_up()
+    gaps.caught_up()
 
-    assert silence.longest == 10
+    assert gaps.longest == 10
 
 
 def test_several_pieces_between_two_samples_give_a_lower_bound() -> None:
     """Nobody saw when the first of them came: no later than the last look without it would have shown."""
-    silence = looked_at(Connection((0, WORD), (4, WORD), (4.5, WORD), (5, WORD)), [3, 6])
+    gaps = looked_at(Connection((0, WORD), (4, WORD), (4.5, WORD), (5, WORD)), [3, 6])
 
-    silence.caught_up()
+    gaps.caught_up()
 
-    assert silence.longest == 3
+    assert gaps.longest == 3
 
 
 def test_average_of_pieces_is_a_lower_bound_as_well() -> None:
     """Of four pieces in two seconds, one came half a second or more after the one before it."""
     pieces = [(0.5 * n, WORD) for n in range(5)]
-    silence = looked_at(Connection(*pieces), [0.01, 2.01])
+    gaps = looked_at(Connection(*pieces), [0.01, 2.01])
 
-    silence.caught_up()
+    gaps.caught_up()
 
-    assert silence.longest == pytest.approx(0.5)
+    assert gaps.longest == pytest.approx(0.5)
 
 
 def test_wait_that_began_late_is_part_of_a_longer_silence() -> None:
     """The caller was busy for the first eight of ten seconds; the server was silent for all of them."""
-    silence = looked_at(Connection((0, WORD)), [3, 7])
+    gaps = looked_at(Connection((0, WORD)), [3, 7])
 
-    assert silence.waited(since=0.1, asked=8, until=10) == 0
-    assert silence.longest == 10
+    assert gaps.waited(since=0.1, asked=8, until=10) == 0
+    assert gaps.longest == 10
 
 
 def test_output_that_lay_ready_ends_no_silence_when_it_is_read() -> None:
     """It ended its silence when it came; that the caller took a moment to read it makes that no longer."""
-    silence = looked_at(Connection((0, WORD), (5, WORD), (8, WORD)), [3, 4.99, 5.01, 7.9])
+    gaps = looked_at(Connection((0, WORD), (5, WORD), (8, WORD)), [3, 4.99, 5.01, 7.9])
 
-    assert silence.waited(since=0.1, asked=8, until=8.01) is None
-    assert silence.longest == 5
+    assert gaps.waited(since=0.1, asked=8, until=8.01) is None
+    assert gaps.longest == 5
 
 
 @pytest.mark.parametrize(
@@ -137,28 +137,28 @@ def test_output_that_lay_ready_ends_no_silence_when_it_is_read() -> None:
 def test_silence_that_the_caller_waited_out_is_never_hidden_too(looks: list[str]) -> None:
     """The watcher and the caller look at the same moment, and either may come first."""
     connection = Connection((0, WORD), (10, WORD), (10.05, WORD), (20, WORD))
-    silence = looked_at(connection, [3, 6, 9.9])
+    gaps = looked_at(connection, [3, 6, 9.9])
     for look in looks:
         if look == "read":
-            silence.waited(since=0, asked=0.1, until=10.001)
+            gaps.waited(since=0, asked=0.1, until=10.001)
         else:
-            silence.look(connection.at(10.0005 if look == "look" else 10.002), 0, nothing_new=True)
+            gaps.look(connection.at(10.0005 if look == "look" else 10.002), 0, nothing_new=True)
 
-    silence.caught_up()
+    gaps.caught_up()
 
-    assert [length for length in silence.hidden if length[1] - length[0] > SHARP_S] == []
-    assert silence.longest == pytest.approx(10, abs=0.01)
+    assert [length for length in gaps.hidden if length[1] - length[0] > SHARP_S] == []
+    assert gaps.longest == pytest.approx(10, abs=0.01)
 
 
 def test_large_pings_within_a_wait_hide_nothing() -> None:
     """They look like output on the wire; the caller, who waited all the while, knows better."""
-    silence = looked_at(Connection((0, WORD), (1, WORD), (8, WORD)), [0.5, 1.01, 4, 7.9, 8.01])
+    gaps = looked_at(Connection((0, WORD), (1, WORD), (8, WORD)), [0.5, 1.01, 4, 7.9, 8.01])
 
-    silence.waited(since=0, asked=0.1, until=10)
-    silence.caught_up()
+    gaps.waited(since=0, asked=0.1, until=10)
+    gaps.caught_up()
 
-    assert silence.hidden == []
-    assert silence.longest == 10
+    assert gaps.hidden == []
+    assert gaps.longest == 10
 
 
 class Kernel:
@@ -280,9 +280,9 @@ def test_each_silence_is_one_freeze_or_one_hidden_freeze_and_never_both(
     kernel = Kernel(clock)
     attribution = Attribution(1.0, WireClock(kernel, clock))
     session = Session(Call("chat", "openai", "host", 80, "m", clock(), 0.0), clock(), 1.0)
-    waited, silence_from, freezes, expected = 0.0, clock(), 0, 0
+    waited, gap_from, freezes, expected = 0.0, clock(), 0, 0
     hidden: list[tuple[float, float]] = []
-    long_silences: list[tuple[float, float]] = []
+    long_gaps: list[tuple[float, float]] = []
     for number, (what, busy, wait, looks) in enumerate([("word", 0.0, prefill, [0.5]), *steps]):
         hold = 0.0 if large else busy
         asks, comes = clock() + hold, clock() + hold + wait
@@ -305,20 +305,20 @@ def test_each_silence_is_one_freeze_or_one_hidden_freeze_and_never_both(
         waited += wait
         if what == "word":
             assume(
-                abs(waited - 1.0) > 1e-6 and abs(comes - silence_from - 1.0) > 0.002
+                abs(waited - 1.0) > 1e-6 and abs(comes - gap_from - 1.0) > 0.002
             )  # the kernel counts in ms
             if number and waited >= 1.0:
                 expected += 1
-            elif number and comes - silence_from >= 1.0:
-                long_silences.append((silence_from, comes))
-            waited, silence_from = 0.0, comes
+            elif number and comes - gap_from >= 1.0:
+                long_gaps.append((gap_from, comes))
+            waited, gap_from = 0.0, comes
         attribution.look(session, comes)
         hidden += attribution.take_hidden_gaps(1.0)
     assert freezes == expected
     for start, length in hidden:
-        owners = [s for s in long_silences if s[0] - SHARP_S <= start and start + length <= s[1] + SHARP_S]
+        owners = [s for s in long_gaps if s[0] - SHARP_S <= start and start + length <= s[1] + SHARP_S]
         assert len(owners) == 1, (start, length)
-        long_silences.remove(owners[0])
+        long_gaps.remove(owners[0])
 
 
 @given(
@@ -338,11 +338,11 @@ def test_no_silence_is_ever_longer_than_the_true_one(
     for look in looks:
         now += look
         moments.append(now)
-    silence = looked_at(Connection(*pieces), moments)
+    found = looked_at(Connection(*pieces), moments)
     read_after = max(now, moment) + 0.01  # the output whose reading proves that the answer went on
 
-    silence.caught_up()
+    found.caught_up()
 
     outputs = [came for came, size in pieces if size > SMALL] + [read_after]
     longest = max(later - earlier for earlier, later in pairwise(outputs))
-    assert (silence.longest or 0.0) <= longest + SHARP_S
+    assert (found.longest or 0.0) <= longest + SHARP_S

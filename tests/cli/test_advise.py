@@ -578,7 +578,7 @@ def test_the_server_says_which_it_is_and_how_it_does(
     assert found["engine"] == "sglang"
     assert found["situation"]["pool_tokens"] == 25224
     assert [flag["text"] for flag in found["flags"]][1] == "--schedule-conservativeness 0.3"
-    assert [doubt["ground"] for doubt in found["doubts"]] == ["no eviction"]
+    assert [doubt["ground"] for doubt in found["doubts"]] == ["no preemption"]
 
 
 def test_a_hosted_api_is_capped_by_what_happened(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

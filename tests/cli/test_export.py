@@ -54,7 +54,7 @@ def journal(tmp_path: Path) -> Path:
     writer = Journal(path, threaded=False)
     for record in (FULL, BARE):
         writer.write(record)
-    assert writer.close()
+    assert writer.close(60)
     return path
 
 
@@ -315,7 +315,7 @@ def test_names_that_the_terminal_cannot_show_end_no_command(tmp_path: Path, comm
     with_name = Journal(path, threaded=False)
     for _ in range(30):
         with_name.write(a_record(started_at=NOW, request_model="modèle-█"))
-    assert with_name.close()
+    assert with_name.close(60)
     arguments = [*command.split(), "--journal", str(path)]
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; from midstream.cli import main; sys.exit(main({arguments!r}))"],

@@ -20,7 +20,7 @@ def journal(tmp_path: Path) -> Path:
     written = Journal(tmp_path / "streams.db")
     for number in range(3):
         written.write(a_record(started_at=time.time() - number))
-    assert written.flush()
+    assert written.flush(60)
     return written.path
 
 

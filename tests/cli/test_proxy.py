@@ -138,7 +138,7 @@ def test_it_warns_where_other_machines_can_reach_it() -> None:
         read_until(process, "^Clients: OPENAI_BASE_URL=http://localhost:")
         status, said = end(process)
     assert status == 130
-    assert said.count("whoever can reach this machine on 0.0.0.0 can") == 2
+    assert said.count("every machine that can reach this one on 0.0.0.0 can") == 2
 
 
 def test_no_key_no_text_and_no_header_is_kept_or_printed(tmp_path: Path) -> None:

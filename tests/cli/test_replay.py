@@ -72,7 +72,9 @@ def test_replay_without_paths_serves_what_comes_with_the_library() -> None:
             status, said = end(process)
             stream.close()
     assert status == 130
-    assert said == "midstream: warning: whoever can reach this machine on 0.0.0.0 can use this server\n"
+    assert (
+        said == "midstream: warning: every machine that can reach this one on 0.0.0.0 can use this server\n"
+    )
 
 
 def test_a_client_that_takes_the_first_model_gets_a_stream() -> None:

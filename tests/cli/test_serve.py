@@ -79,7 +79,7 @@ def test_the_line_for_curl_can_be_copied() -> None:
 
 
 def test_a_monitored_client_sees_the_freezes_of_a_small_pool_and_none_with_a_cap() -> None:
-    """Four streams of 300 tokens in a pool of 800: evictions freeze some; two at a time, nobody freezes."""
+    """Four streams of 300 tokens in a pool of 800: preemptions freeze some; two at a time, nobody freezes."""
     seen = {}
     for name, flags in (("open", ()), ("capped", ("--max-num-active-seqs", "2"))):
         arguments = ("--hardware", "vllm-cpu", "--num-gpu-blocks", "51", "--speed", "4", *flags)
@@ -132,7 +132,7 @@ def test_whoever_listens_to_the_world_is_warned() -> None:
     with running("--host", "0.0.0.0") as (process, _):
         status, _, err = end(process)
     assert status == 130
-    assert err == "midstream: warning: whoever can reach this machine on 0.0.0.0 can use this server\n"
+    assert err == "midstream: warning: every machine that can reach this one on 0.0.0.0 can use this server\n"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_cap_trades_throughput_for_freezes(capsys: pytest.CaptureFixture[str])
     assert isinstance(results, list)
     assert [result["value"] for result in results] == [2, 16]
     few, many = (result["runs"][0] for result in results)
-    assert few["evicted_share"] == 0 < many["evicted_share"]
+    assert few["preempted_share"] == 0 < many["preempted_share"]
     assert few["throughput_tokens_per_s"] < many["throughput_tokens_per_s"]
 
 
@@ -113,7 +113,7 @@ def test_a_sweep_can_be_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 def test_a_recorded_load_is_predicted_stream_by_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    """Fitted to two loads, the third shows the same four streams evicted, beside what was recorded."""
+    """Fitted to two loads, the third shows the same four streams preempted, beside what was recorded."""
     fit = [argument for name in ("roomy", "cap4_active") for argument in ("--fit", LOADS / f"{name}.jsonl")]
     flags = ["--num-gpu-blocks", "28", "--block-size", "128", "--freeze-after", "2"]
     out = printed(capsys, *fit, "--workload-from", LOADS / "over8.jsonl", *flags)

@@ -62,7 +62,7 @@ def test_one_reading_for_a_script_names_what_is_not_known(capsys: pytest.Capture
         assert watch("--server", served.url, "--once", "--json") == 0
     found = json.loads(capsys.readouterr().out)
 
-    assert (found["engine"], found["running"], found["waiting"], found["evictions"]) == (
+    assert (found["engine"], found["running"], found["waiting"], found["preemptions"]) == (
         "llamacpp",
         2,
         7,
@@ -150,13 +150,13 @@ def test_json_is_a_document_for_each_reading() -> None:
     ):
         first = json.loads(read_until(process, "."))
         served.text = vllm(preemptions=2, tokens=40)
-        later = json.loads(read_until(process, '"evictions": 2').splitlines()[-1])
+        later = json.loads(read_until(process, '"preemptions": 2').splitlines()[-1])
         served.text = "<html>"
         failed = json.loads(read_until(process, '"error"').splitlines()[-1])
         assert end(process) == (130, "")
 
-    assert (first["evictions"], first["evictions_per_s"], first["pool_tokens"]) == (1, None, 1600)
-    assert later["evictions_per_s"] > 0
+    assert (first["preemptions"], first["preemptions_per_s"], first["pool_tokens"]) == (1, None, 1600)
+    assert later["preemptions_per_s"] > 0
     assert "is a web page and not metrics" in failed["error"]
     assert failed["unknown_since"] <= failed["at"]
 

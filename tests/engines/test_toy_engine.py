@@ -95,7 +95,7 @@ TOY = EngineFacts(
             ToySettings,
             "serves one after the other",
             ReservationRule("Toy", reserves_nothing, "nothing is set aside"),
-            EngineKnob("toy_tokens", "toy_slots", evicts=False),
+            EngineKnob("toy_tokens", "toy_slots", preempts=False),
             aliases=("toy-engine",),
         ),
     ),
@@ -164,7 +164,7 @@ def test_its_page_is_read() -> None:
     view = view_of("toy_running 2\ntoy_waiting 5\ntoy_usage 0.5\ntoy_drops_total 3\ntoy_tokens 1000\n")
 
     assert (view.engine, view.title, view.running.value, view.waiting.value) == ("toy", "Toy", 2, 5)
-    assert (view.evictions.value, view.pool_tokens.value, view.evictions_word) == (3, 1000, "drops")
+    assert (view.preemptions.value, view.pool_tokens.value, view.preemptions_word) == (3, 1000, "drops")
 
 
 def test_a_freeze_is_described_in_its_words() -> None:

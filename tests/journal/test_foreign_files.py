@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
     journal = Journal(file, max_days=None, threaded=False)
     for chunks in (1, 2, 3):
         journal.write(a_record(started_at=T + chunks, chunks=chunks))
-    assert journal.close()
+    assert journal.close(60)
     return file
 
 
@@ -113,7 +113,7 @@ def test_writing_never_follows_a_rollback_journal(
     assert "has a rollback journal beside it" in caplog.text
 
     path.with_name("streams.db-journal").unlink()
-    assert journal.close()
+    assert journal.close(60)
     assert [record.chunks for record in read(path).records] == [1, 2, 3, 4]
 
 
@@ -172,7 +172,7 @@ def test_rows_are_read_as_soon_as_a_writer_has_committed_them(path: Path) -> Non
     journal = Journal(path, max_days=None, threaded=False)
     for chunks in (4, 5, 6):
         journal.write(a_record(started_at=T + chunks, chunks=chunks))
-        assert journal.flush()
+        assert journal.flush(60)
         assert [record.chunks for record in read(path).records] == list(range(1, chunks + 1))
         there = [
             sys.executable,
@@ -181,14 +181,14 @@ def test_rows_are_read_as_soon_as_a_writer_has_committed_them(path: Path) -> Non
         ]
         assert int(subprocess.run(there, capture_output=True, check=True, timeout=60).stdout) == chunks
     assert path.with_name("streams.db-wal").stat().st_size > 0
-    assert journal.close()
+    assert journal.close(60)
 
 
 def test_reading_keeps_the_locks_of_this_process(path: Path) -> None:
     """Another process that closes the journal must find it still in use: closing any handle of a file unlocks it."""
     journal = Journal(path, max_days=None, threaded=False)
     journal.write(a_record(started_at=T + 4, chunks=4))
-    assert journal.flush()
+    assert journal.flush(60)
     for _ in range(3):
         read(path)
     other = (
@@ -198,7 +198,7 @@ def test_reading_keeps_the_locks_of_this_process(path: Path) -> None:
 
     assert path.with_name("streams.db-wal").exists()
     journal.write(a_record(started_at=T + 5, chunks=5))
-    assert journal.close()
+    assert journal.close(60)
     assert [record.chunks for record in read(path).records] == [1, 2, 3, 4, 5]
 
 
@@ -225,11 +225,11 @@ def test_a_journal_that_is_open_to_all_is_made_private(path: Path, mode: int) ->
         file.chmod(mode)
     journal = Journal(path, max_days=None, threaded=False)
     journal.write(a_record(started_at=T + 4))
-    assert journal.flush()
+    assert journal.flush(60)
 
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert modes == {"streams.db": 0o600, "streams.db-wal": 0o600, "streams.db-shm": 0o600}
-    assert journal.close()
+    assert journal.close(60)
 
 
 ENDLESS = (
@@ -308,7 +308,7 @@ def test_no_journal_has_as_many_rows_as_the_bound_allows(path: Path) -> None:
     journal = Journal(path, max_days=None, threaded=False)
     for _ in range(3000):
         journal.write(a_record(started_at=T, request_model="", server_address="", provider="", operation=""))
-    assert journal.close()
+    assert journal.close(60)
 
     assert len(read(path).records) == 3003
     assert path.stat().st_size > 1.5 * BYTES_PER_ROW * 3003
@@ -362,7 +362,7 @@ def test_ctrl_c_ends_a_read(tmp_path: Path) -> None:
     path = tmp_path / "streams.db"
     journal = Journal(path, max_days=None, threaded=False)
     journal.write(a_record(started_at=T))
-    assert journal.close()
+    assert journal.close(60)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DROP INDEX streams_by_start")
         names = [row[1] for row in connection.execute("PRAGMA table_info(streams)")][1:]
@@ -393,7 +393,7 @@ def test_a_journal_that_changes_while_it_is_read_is_read_again(path: Path) -> No
         if not counts:
             journal = Journal(path, max_days=None, threaded=False)
             journal.write(a_record(started_at=T + 4, chunks=4))
-            assert journal.close()
+            assert journal.close(60)
         counts.append(rows)
         return int(rows)
 

@@ -44,7 +44,7 @@ def written(file: Path, *records: Any) -> None:
     journal = Journal(file, max_days=None, threaded=False)
     for record in records:
         journal.write(record)
-    assert journal.close()
+    assert journal.close(60)
 
 
 def spoiled(file: Path, *statements: str) -> None:
@@ -133,7 +133,7 @@ def test_journal_is_read_while_it_is_written(path: Path) -> None:
     writer = Journal(path, max_days=None, threaded=False)
     for n in range(4, 8):
         writer.write(a_record(started_at=T + n))
-        assert writer.flush()
+        assert writer.flush(60)
         assert len(read_records(path)) == n
     writer.close()
 

@@ -141,10 +141,10 @@ def test_many_records_are_written_before_they_are_due(hand: ByHand, path: Path) 
 
 def test_flush_writes_at_once(hand: ByHand, path: Path) -> None:
     """However much there is."""
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     hand.write(*range(2 * MOST_ROWS))
 
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     assert len(chunks_in(path)) == 2 * MOST_ROWS
 
 
@@ -153,7 +153,7 @@ def test_journal_is_private_from_its_first_moment(hand: ByHand, path: Path) -> N
     before = os.umask(0)
     try:
         hand.write(1)
-        assert hand.journal.flush()
+        assert hand.journal.flush(60)
     finally:
         os.umask(before)
 
@@ -167,7 +167,7 @@ def test_mode_that_somebody_gave_to_a_journal_stays(path: Path) -> None:
     path.chmod(0o640)
     hand = ByHand(path)
     hand.write(1)
-    assert hand.journal.close()
+    assert hand.journal.close(60)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
@@ -175,7 +175,7 @@ def test_mode_that_somebody_gave_to_a_journal_stays(path: Path) -> None:
 def test_header_says_whose_file_it_is(hand: ByHand, path: Path) -> None:
     """SQLite's own tools can tell, and so can `file`."""
     hand.write(1)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
 
     with closing(sqlite3.connect(path)) as connection:
         pragmas = ("application_id", "user_version", "journal_mode", "auto_vacuum")
@@ -197,11 +197,11 @@ def test_full_queue_drops_and_counts(hand: ByHand, path: Path, caplog: pytest.Lo
     assert repr(hand.journal) == f"<Journal {path} waiting={LONGEST_QUEUE} dropped=3>"
     assert said(caplog) == [f"the journal {path} is behind; records are dropped, and their number is kept"]
 
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     contents = read(path)
     assert (len(contents.records), contents.dropped) == (LONGEST_QUEUE, 3)
     hand.write(1)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     assert (len(read_records(path)), read(path).dropped) == (LONGEST_QUEUE + 1, 3)
 
 
@@ -224,7 +224,7 @@ def test_missing_directory_is_said_once_and_tried_again(
         f"the journal {path} cannot be made: its directory does not exist; {AND_SO_ON}",
         f"the journal {path} is written again",
     ]
-    assert hand.journal.close()
+    assert hand.journal.close(60)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_lock_of_another_process_is_waited_out(
 ) -> None:
     """One attempt finds it locked for longer than it waits; nothing is lost, and nothing is worth a word."""
     hand.write(1)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         hand.write(2)
@@ -262,13 +262,13 @@ def test_lock_of_another_process_is_waited_out(
 def test_lock_that_stays_is_said_once(hand: ByHand, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Somebody has left a transaction open in a shell."""
     hand.write(1)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         hand.write(2)
         hand.clock.advance(10.0)
         assert not hand.journal.flush(timeout_s=5.0)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
 
     assert chunks_in(path) == [1, 2]
     assert said(caplog) == [f"the journal {path} cannot be written: database is locked; {AND_SO_ON}"]
@@ -307,7 +307,7 @@ def test_file_that_is_not_ours_is_never_written_to(
 def test_journal_that_becomes_newer_under_our_hands_is_left_alone(hand: ByHand, path: Path) -> None:
     """Another process was updated first, and has brought the file up to its version."""
     hand.write(1)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         upgrade(other, [*STEPS, ["ALTER TABLE streams ADD COLUMN mood TEXT"]])
     hand.write(2)
@@ -330,16 +330,16 @@ def test_pipe_is_not_waited_for(path: Path, caplog: pytest.LogCaptureFixture) ->
 def test_file_that_is_removed_or_replaced_is_noticed(hand: ByHand, path: Path) -> None:
     """What is written after that goes into the file which has the name now, and not into one that nobody can find."""
     hand.write(1)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     for file in list(path.parent.iterdir()):
         file.unlink()
     hand.write(2)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     assert chunks_in(path) == [2]
 
     path.rename(path.with_suffix(".old"))
     hand.write(3)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
     assert chunks_in(path) == [3]
 
 
@@ -353,7 +353,7 @@ def test_record_that_cannot_be_written_spoils_no_other(
     hand.journal.write(a_record(chunks="many"))
     hand.journal.write(a_record(frozen_s=float("nan")))
     hand.write(2)
-    assert hand.journal.flush()
+    assert hand.journal.flush(60)
 
     assert chunks_in(path) == [1, 2]
     assert (hand.journal.dropped, read(path).dropped) == (2, 2)
@@ -370,10 +370,10 @@ def test_old_rows_go(path: Path) -> None:
     hand = ByHand(path, max_days=2.0)
     for day in range(5):
         hand.write(day)
-        assert hand.journal.flush()
+        assert hand.journal.flush(60)
         hand.clock.advance(DAY)
     hand.write(5)
-    assert hand.journal.close()
+    assert hand.journal.close(60)
 
     assert chunks_in(path) == [3, 4, 5]
 
@@ -385,9 +385,9 @@ def test_journal_stays_within_its_size(path: Path) -> None:
     for n in range(20):
         hand.write(*range(500 * n, 500 * n + 500))
         hand.clock.advance(1.0)
-        assert hand.journal.flush()
+        assert hand.journal.flush(60)
         sizes.append(path.stat().st_size)
-    assert hand.journal.close()
+    assert hand.journal.close(60)
 
     kept = chunks_in(path)
     assert kept == list(range(10_000 - len(kept), 10_000))
@@ -400,12 +400,12 @@ def test_lower_limit_shrinks_a_journal_that_is_there(path: Path) -> None:
     """The next commit begins, and the commits after it go on."""
     hand = ByHand(path, max_mb=None, max_days=None)
     hand.write(*range(8000))
-    assert hand.journal.close()
+    assert hand.journal.close(60)
     assert path.stat().st_size > 1.0e6
 
     hand = ByHand(path, max_mb=0.4, max_days=None)
     hand.write(8000)
-    assert hand.journal.close()
+    assert hand.journal.close(60)
     assert path.stat().st_size <= 0.41e6
     assert chunks_in(path)[-1] == 8000
 
@@ -424,7 +424,7 @@ def test_journal_of_an_older_version_is_brought_up_to_date_and_keeps_its_rows(pa
     """By whoever writes next; a reader leaves it as it is."""
     hand = ByHand(path)
     hand.write(1, 2)
-    assert hand.journal.close()
+    assert hand.journal.close(60)
     newer = [*STEPS, ["ALTER TABLE streams ADD COLUMN mood TEXT DEFAULT 'fine'"], ["CREATE TABLE more (x)"]]
 
     store = Store(path, max_mb=None, max_days=None, steps=newer)
@@ -441,7 +441,7 @@ def test_step_that_fails_leaves_the_journal_as_it_was(path: Path) -> None:
     """Whole or not at all: the version still says what the tables are."""
     hand = ByHand(path)
     hand.write(1)
-    assert hand.journal.close()
+    assert hand.journal.close(60)
 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         with pytest.raises(sqlite3.OperationalError):
@@ -462,7 +462,7 @@ def test_thread_writes_by_itself_and_ends_when_nothing_is_left(path: Path) -> No
     until(lambda: path.exists() and len(read_records(path)) == 1)
     started = [each for each in set(threading.enumerate()) - others if each.name == "midstream-journal"]
     assert [thread.daemon for thread in started] == [True]
-    assert journal.close()
+    assert journal.close(60)
 
 
 def test_many_threads_may_write(path: Path) -> None:

@@ -199,7 +199,7 @@ def test_with_a_cap_of_four_the_others_wait_for_their_first_token(hardware: Hard
 
 
 def test_the_cap_that_midstream_advises_removes_the_freezes(hardware: HardwareProfile) -> None:
-    """The same eight calls with at most four at a time: no eviction, for a little more time in all."""
+    """The same eight calls with at most four at a time: no preemption, for a little more time in all."""
     load = read_load(LOADS / "over8.jsonl")
     run = predict(load, hardware, num_gpu_blocks=28, block_size=128, max_num_active_seqs=4)
     assert run.preemptions == 0

@@ -42,7 +42,7 @@ def test_a_recording_is_parsed_into_what_was_asked_what_came_and_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "arrivals", "ending", "longest_silence_s"),
+    ("name", "answer", "arrivals", "ending", "longest_gap_s"),
     [
         ("vllm_preempted_5", ("chat", 200), 679, "closed", 5.034),
         ("vllm_enginedeath_6", ("chat", 200), 339, "closed", 6.402),
@@ -53,7 +53,7 @@ def test_a_recording_is_parsed_into_what_was_asked_what_came_and_when() -> None:
     ],
 )
 def test_a_recording_of_a_real_server_is_read_from_its_file(
-    name: str, answer: tuple[str, int], arrivals: int, ending: str, longest_silence_s: float
+    name: str, answer: tuple[str, int], arrivals: int, ending: str, longest_gap_s: float
 ) -> None:
     """Operation, status, number of instants, ending and longest silence are those of the file."""
     (recording,) = read_recordings([RECORDINGS / "streams" / f"{name}.jsonl"])
@@ -61,7 +61,7 @@ def test_a_recording_of_a_real_server_is_read_from_its_file(
     assert (recording.operation, recording.status) == answer
     assert len(recording.arrivals) == arrivals
     assert recording.ending == ending
-    assert round(recording.longest_silence_s, 3) == longest_silence_s
+    assert round(recording.longest_gap_s, 3) == longest_gap_s
 
 
 def test_an_answer_without_a_last_newline_keeps_it_out() -> None:
@@ -186,7 +186,7 @@ def test_a_malformed_load_is_refused_with_file_line_and_remedy(
 def test_the_overload_keeps_the_recorded_silences() -> None:
     """The eight streams of the recorded overload fall silent for as long as they did."""
     streams = read_recordings([RECORDINGS / "load" / "over8.jsonl"])
-    assert [(stream.name, round(stream.longest_silence_s, 3)) for stream in streams] == [
+    assert [(stream.name, round(stream.longest_gap_s, 3)) for stream in streams] == [
         ("over8-0", 0.126),
         ("over8-1", 0.748),
         ("over8-2", 0.749),

@@ -69,7 +69,7 @@ def test_who_hangs_up_waits_for_the_turn_of_the_front_end() -> None:
     assert [(request.ending, request.ended_s) for request in run.requests] == [("stop", 1.25), ("left", 2.0)]
 
 
-def test_an_evicted_stream_freezes_until_it_is_served_again() -> None:
+def test_a_preempted_stream_freezes_until_it_is_served_again() -> None:
     """Two blocks of four: at 1 s request 1 gives way; 0 ends at 4 s; 1 has its second token at 5 s."""
     run = simulate(
         engine("vllm", num_gpu_blocks=3, block_size=4, enable_prefix_caching=False),
@@ -142,12 +142,12 @@ GOLDEN = {
     "trtllm-max-utilization": (14130, 117),
     "llamacpp": (42977, 0),
 }
-"""Steps and evictions of each engine."""
+"""Steps and preemptions of each engine."""
 
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_same_seed_makes_the_same_run_to_the_event(name: str) -> None:
-    """Steps and evictions are golden: whoever changes a rule sees it here."""
+    """Steps and preemptions are golden: whoever changes a rule sees it here."""
     run = simulate(engine(name), small_load(0), PROFILES["l4"])
     assert (run.steps, run.preemptions) == GOLDEN[name]
 
@@ -201,7 +201,7 @@ def test_a_client_hangs_up_when_its_patience_ends() -> None:
 
 
 def test_a_gap_in_which_a_client_hangs_up_counts() -> None:
-    """Evicted at 1 s and gone at 3 s: two seconds of silence that no token ended."""
+    """Preempted at 1 s and gone at 3 s: two seconds of silence that no token ended."""
     calls = (WorkloadCall(Request(0, 4, 4), 0.0), WorkloadCall(Request(1, 4, 3), 0.0, patience_s=3.0))
     rule = engine("vllm", num_gpu_blocks=3, block_size=4)
     left = simulate(rule, Workload(calls), SECOND, freeze_after_s=2.0).requests[1]

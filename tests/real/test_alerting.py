@@ -55,7 +55,7 @@ QUICKLY: Tuning = tuning_of(
         "interval": "1s",
         "min_streams": 5,
         "freezes": 1,
-        "evictions": 1,
+        "preemptions": 1,
         "alerts": {"*": {"for": "0s", "keep_firing_for": "0s"}, "StreamFrozen": {"for": "1s"}},
     }
 )
@@ -64,7 +64,7 @@ QUICKLY: Tuning = tuning_of(
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Run the stack until it has seen traffic, then let one answer freeze and one request be evicted."""
+    """Run the stack until it has seen traffic, then let one answer freeze and one request be preempted."""
     with stack(tmp_path_factory.mktemp("stack"), QUICKLY) as everything:
         until(
             lambda: (everything.prometheus.value("sum(rate(stream_ended_total[10s]))") or 0) > 0, timeout_s=20
@@ -75,7 +75,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         until(partial(everything.prometheus.value, known), timeout_s=90)
         everything.traffic.freeze()
         until(lambda: everything.traffic.froze_at)
-        everything.engine.evicted += 5
+        everything.engine.preempted += 5
         everything.engine.waiting += 5
         yield everything
 

@@ -15,7 +15,7 @@ from support.metrics_pages import LLAMACPP, RECORDED, SGLANG, TGI, TRTLLM, TRTLL
 
 def numbers(view: ServerView) -> dict[str, float | None]:
     """The numbers of a view, by name."""
-    names = ("running", "waiting", "kv_usage", "evictions", "evicted_now", "generated", "pool_tokens")
+    names = ("running", "waiting", "kv_usage", "preemptions", "preempted_now", "generated", "pool_tokens")
     return {name: getattr(view, name).value for name in names}
 
 
@@ -28,8 +28,8 @@ def test_a_recorded_page_of_vllm_is_read_in_full() -> None:
         "running": 0.0,
         "waiting": 0.0,
         "kv_usage": 0.0,
-        "evictions": 4.0,
-        "evicted_now": None,
+        "preemptions": 4.0,
+        "preempted_now": None,
         "generated": 7589.0,
         "pool_tokens": 3584,
     }
@@ -47,21 +47,21 @@ def test_a_recorded_page_of_vllm_is_read_in_full() -> None:
                 "running": 3,
                 "waiting": 2,
                 "kv_usage": 0.25,
-                "evictions": 0,
+                "preemptions": 0,
                 "pool_tokens": 20000,
                 "generated": 500,
             },
         ),
-        (TGI, "tgi", {"running": 2, "waiting": 4, "kv_usage": None, "evictions": 4, "generated": 900}),
+        (TGI, "tgi", {"running": 2, "waiting": 4, "kv_usage": None, "preemptions": 4, "generated": 900}),
         (
             TRTLLM,
             "trtllm",
-            {"running": 5, "waiting": 1, "kv_usage": 0.75, "evicted_now": 2, "pool_tokens": 3200},
+            {"running": 5, "waiting": 1, "kv_usage": 0.75, "preempted_now": 2, "pool_tokens": 3200},
         ),
         (
             TRTLLM_JSON,
             "trtllm",
-            {"running": 4, "waiting": 1, "kv_usage": 0.5, "evicted_now": 2, "pool_tokens": 3200},
+            {"running": 4, "waiting": 1, "kv_usage": 0.5, "preempted_now": 2, "pool_tokens": 3200},
         ),
         (LLAMACPP, "llamacpp", {"running": 2, "waiting": 7, "kv_usage": None, "generated": 70}),
     ],
@@ -87,8 +87,8 @@ def test_the_names_that_alerts_use_are_the_names_that_are_read(facts: EngineFact
     view = view_of("".join(f'{name}{{model_name="m"}} 0.5\n' for name in names))
 
     assert view.engine == facts.key
-    evicted = view.evicted_now if view.evicted_now.exists else view.evictions
-    assert [view.running.value, view.waiting.value, view.kv_usage.value, evicted.value] == [0.5] * 4
+    preempted = view.preempted_now if view.preempted_now.exists else view.preemptions
+    assert [view.running.value, view.waiting.value, view.kv_usage.value, preempted.value] == [0.5] * 4
 
 
 @pytest.mark.parametrize("prefix", ["ray_vllm_", "ray_vllm:"])
@@ -111,7 +111,7 @@ def test_ray_serves_names_of_vllms_metrics_are_understood(prefix: str) -> None:
 
     assert (view.engine, view.models) == ("vllm", ("m",))
     assert (view.running.value, view.waiting.value, view.kv_usage.value) == (6, 4, 0.5)
-    assert (view.evictions.value, view.generated.value) == (14, 200)
+    assert (view.preemptions.value, view.generated.value) == (14, 200)
     assert view.pool_tokens.value is None
 
 
@@ -129,7 +129,7 @@ def test_the_old_name_of_kv_use_is_understood() -> None:
 
 
 def test_data_parallel_engines_are_added_up_and_the_fullest_counts() -> None:
-    """One pool each: evictions begin when the first of them is full."""
+    """One pool each: preemptions begin when the first of them is full."""
     page = vllm(running=3, usage=0.2) + vllm(running=4, usage=0.9).replace('engine="0"', 'engine="1"')
     view = view_of(page)
 
@@ -162,12 +162,12 @@ def test_sglang_without_its_counter_has_retracted_nothing_or_is_too_old_to_tell(
     declared = old + "# TYPE sglang:num_retracted_requests_total counter\n"
     counted = SGLANG + 'sglang:num_retracted_requests_total{model_name="m",tp_rank="0"} 7.0\n'
 
-    assert view_of(SGLANG).evictions.value == 0
-    assert "with the first one" in view_of(SGLANG).evictions.why
-    assert view_of(old).evictions.value is None
-    assert "from 0.5.9 on" in view_of(old).evictions.why
-    assert view_of(declared).evictions.value == 0
-    assert view_of(counted).evictions.value == 7
+    assert view_of(SGLANG).preemptions.value == 0
+    assert "with the first one" in view_of(SGLANG).preemptions.why
+    assert view_of(old).preemptions.value is None
+    assert "from 0.5.9 on" in view_of(old).preemptions.why
+    assert view_of(declared).preemptions.value == 0
+    assert view_of(counted).preemptions.value == 7
 
 
 def test_a_vllm_without_statistics_says_how_it_was_started() -> None:
@@ -178,7 +178,7 @@ def test_a_vllm_without_statistics_says_how_it_was_started() -> None:
         "running",
         "waiting",
         "kv_usage",
-        "evictions",
+        "preemptions",
         "generated",
         "pool_tokens",
     }
@@ -223,7 +223,7 @@ def test_an_iteration_without_its_parts_is_read_as_far_as_it_goes() -> None:
     view = view_of('[{"iter": 1, "numActiveRequests": 2}]')
 
     assert (view.running.value, view.waiting.value, view.kv_usage.value) == (2, None, None)
-    assert view.evicted_now.why == "its iterations hold no inflightBatchingStats.numPausedRequests"
+    assert view.preempted_now.why == "its iterations hold no inflightBatchingStats.numPausedRequests"
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_openmetrics_is_read_as_well() -> None:
     )
     view = view_of(page, "application/openmetrics-text; version=1.0.0")
 
-    assert (view.running.value, view.evictions.value) == (3, 2)
+    assert (view.running.value, view.preemptions.value) == (3, 2)
 
 
 @given(st.text())
@@ -288,6 +288,6 @@ def test_a_page_that_lost_lines_never_reads_zero_for_them(page: str, data: st.Da
     except PageError:
         return
     for name, value in numbers(view).items():
-        if view.engine == "tgi" and name == "evictions":
+        if view.engine == "tgi" and name == "preemptions":
             continue  # an estimate from three of its series
         assert value is None or math.isclose(value, whole[name] or 0), name

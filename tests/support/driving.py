@@ -49,5 +49,5 @@ def endings(steps: Iterable[Step]) -> dict[int, str]:
 
 
 def preemptions(steps: Iterable[Step]) -> list[tuple[int, ...]]:
-    """Return who was evicted, for each step that evicted anybody."""
+    """Return who was preempted, for each step that preempted anybody."""
     return [step.preempted for step in steps if step.preempted]

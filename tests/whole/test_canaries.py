@@ -747,7 +747,7 @@ def test_names_of_servers_run_nothing_and_steer_no_terminal(
                 output_tokens=16,
             )
         )
-    assert journal.flush()
+    assert journal.flush(60)
     page = tmp_path / "report.html"
     halfway = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now - 30))
     words = [word.format(page=page, halfway=halfway) for word in command]
@@ -875,7 +875,7 @@ def test_whoever_listens_beyond_this_machine_is_warned(caplog: pytest.LogCapture
     with Setup(export_configuration({}, prometheus=0, host="0.0.0.0")) as handle:
         pass
     assert [record.getMessage() for record in caplog.records] == [
-        f"whoever can reach this machine on 0.0.0.0 can read the metrics at {handle.prometheus_url}"
+        f"every machine that can reach this one on 0.0.0.0 can read the metrics at {handle.prometheus_url}"
     ]
 
 
@@ -903,7 +903,7 @@ def test_commands_listen_on_loopback_and_warn_elsewhere(
     assert main([*command, *options]) == 130
 
     said = capfd.readouterr()
-    assert ("warning: whoever can reach this machine on 0.0.0.0" in said.err) == warns
+    assert ("warning: every machine that can reach this one on 0.0.0.0" in said.err) == warns
     assert "http://" in said.out
 
 

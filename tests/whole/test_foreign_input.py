@@ -319,7 +319,7 @@ def test_an_odd_option_is_a_sentence_without_control_characters(
 ) -> None:
     journal = Journal(tmp_path / "s.db", threaded=False)
     journal.write(a_record())
-    assert journal.close()
+    assert journal.close(60)
     monkeypatch.setenv("MIDSTREAM_JOURNAL", str(tmp_path / "s.db"))
     assert main(command) in (1, 2)
     printed = capsys.readouterr()
@@ -367,7 +367,7 @@ def test_names_in_a_journal_of_others_do_not_steer_the_terminal(
     journal = Journal(path, max_days=None, threaded=False)
     for number in range(60):
         journal.write(a_record(started_at=time.time() - 100 + number, freezes=1))
-    assert journal.close()
+    assert journal.close(60)
     connection = sqlite3.connect(path)
     texts = ("operation", "provider", "server_address", "request_model", "response_model", "error_type")
     for name in texts:

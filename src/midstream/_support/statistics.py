@@ -50,7 +50,7 @@ def share(count: int, total: int, confidence: float = CONFIDENCE) -> Share:
 def wilson(p: float, n: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the ends of Wilson's score interval for a share `p` of `n` trials; `n` need not be whole.
 
-    It stays honest for few values and for shares near 0. Formula: E. B. Wilson, JASA 22 (1927), 209; recommended over
+    It stays correct for few values and for shares near 0. Formula: E. B. Wilson, JASA 22 (1927), 209; recommended over
     the textbook interval by Brown, Cai and DasGupta, Statistical Science 16 (2001), 101.
     """
     z = z_of(confidence)

@@ -70,7 +70,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """When one answer was written: Unix seconds, the silence in between, and its lengths in tokens."""
+    """When one answer was written: Unix seconds, the gaps in between, and its lengths in tokens."""
 
     first: float
     last: float
@@ -128,11 +128,11 @@ def _written(records: Sequence[StreamRecord], pace: float) -> list[_Written]:
         begin = record.started_at + first
         end = record.started_at + record.duration_s - (record.tail_s or 0.0)
         if end > begin:
-            found.append(_Written(begin, end, _silences(record, pace), record.input_tokens, tokens))
+            found.append(_Written(begin, end, _gaps_of(record, pace), record.input_tokens, tokens))
     return sorted(found, key=lambda each: each.first)
 
 
-def _silences(record: StreamRecord, pace: float) -> tuple[tuple[float, float], ...]:
+def _gaps_of(record: StreamRecord, pace: float) -> tuple[tuple[float, float], ...]:
     """Return when an answer stood still for longer than prefills explain: it was preempted, and not running."""
     spans = [(span.at_s, span.length_s) for span in record.freeze_spans]
     gap, at = record.max_gap_s, record.max_gap_at_s

@@ -34,7 +34,7 @@ class CapAdvice:
     @property
     def cap(self) -> int | None:
         """The advised cap; None if none is needed, or none meets the goals, or a cap ends no freeze there."""
-        if self.found.chosen is None or not ENGINE_KNOBS[self.config.engine].evicts:
+        if self.found.chosen is None or not ENGINE_KNOBS[self.config.engine].preempts:
             return None
         return self.found.chosen.cap
 
@@ -59,7 +59,7 @@ def cap_verdict(advice: CapAdvice) -> str:
     found, config = advice.found, advice.config
     free = found.trials[-1]
     goals = " and ".join(goal_text(goal) for goal in found.goals)
-    if not ENGINE_KNOBS[config.engine].evicts:
+    if not ENGINE_KNOBS[config.engine].preempts:
         return (
             f"{config.engine} never preempts an answer, so a cap ends no freeze here: requests wait for their "
             "first token instead, and the setting that matters is max_tokens (`midstream advise max-tokens`)."

@@ -16,7 +16,7 @@ Ground: TypeAlias = Literal[
     "no freeze",
     "never reached",
     "pool never full",
-    "no eviction",
+    "no preemption",
     "whole server",
     "withheld",
     "nobody watches",
@@ -76,9 +76,9 @@ def _of_memory(
             f"{percent(load.in_flight / pool_tokens)} of {pool_tokens:,}. Unless others use the server as well, a cap "
             "ends no freeze here.",
         )
-    if view is not None and view.evictions.value == 0 and _frozen(records) and not _older(view, records):
+    if view is not None and view.preemptions.value == 0 and _frozen(records) and not _older(view, records):
         yield Doubt(
-            "no eviction",
+            "no preemption",
             f"{view.title} has not preempted anything since it started, so the freezes come from elsewhere: a busy "
             "engine, a proxy, the network.",
         )

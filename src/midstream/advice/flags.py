@@ -52,7 +52,7 @@ def advise_flags(
     max_tokens: int | None = None,
     version: Version | None = None,
     freeze_share: float = 0.01,
-    evictions_per_minute: float | None = None,
+    preemptions_per_minute: float | None = None,
     server: ServerView | None = None,
     on_run: Callable[[int, int], object] = lambda _done, _expected: None,
 ) -> FlagsAdvice:
@@ -62,7 +62,7 @@ def advise_flags(
     that at most a share `freeze_share` of the answers freezes; without `pool`, it is the highest number of streams open
     at once up to which no larger share froze. `max_tokens` is the limit that requests are to ask for, in tokens.
     `version` is the engine's, such as (0, 31): without it the flags of all versions are returned.
-    `evictions_per_minute` is by default that of `server`, what the server's metrics page shows.
+    `preemptions_per_minute` is by default that of `server`, what the server's metrics page shows.
 
     Source of the flags: the engines' own code and manuals, see docs/engine-flags.md. Raises ValueError for an engine
     that is not known, and PoolError if the cache does not hold one request.
@@ -92,7 +92,9 @@ def advise_flags(
         pool_tokens=None if size is None else size.tokens,
         kv_usage=None if server is None else server.kv_usage.value,
         waiting=None if server is None else server.waiting.value,
-        evictions_per_minute=_per_minute(server) if evictions_per_minute is None else evictions_per_minute,
+        preemptions_per_minute=_per_minute(server)
+        if preemptions_per_minute is None
+        else preemptions_per_minute,
     )
     return FlagsAdvice(flags_for(engine, situation, version), situation, source, against)
 
@@ -143,7 +145,7 @@ def _why_none(levels: Sequence[Level], most_frozen: float) -> str:
 
 def _per_minute(server: ServerView | None) -> float | None:
     """Return the preemptions a minute since the server started; None if it does not show them."""
-    if server is None or server.evictions.value is None or server.started_at is None:
+    if server is None or server.preemptions.value is None or server.started_at is None:
         return None
     minutes = (time.time() - server.started_at) / 60
-    return server.evictions.value / minutes if minutes > 0 else None
+    return server.preemptions.value / minutes if minutes > 0 else None

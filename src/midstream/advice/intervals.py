@@ -36,7 +36,7 @@ class Distribution(Protocol):
 def newcombe(p1: float, n1: float, p2: float, n2: float) -> Interval:
     """Return `p2 - p1`, the difference of two shares, with Newcombe's hybrid score interval.
 
-    Method 10 of R. G. Newcombe, Statistics in Medicine 17 (1998), 873: it stays honest for shares near 0.
+    Method 10 of R. G. Newcombe, Statistics in Medicine 17 (1998), 873: it stays correct for shares near 0.
     """
     (l1, u1), (l2, u2) = wilson(p1, n1), wilson(p2, n2)
     difference = p2 - p1

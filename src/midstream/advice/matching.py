@@ -29,7 +29,7 @@ class Match:
     """What the server counted around one freeze. Seconds are from the freeze's beginning, negative before it."""
 
     place: Place
-    evictions: float | None = None
+    preemptions: float | None = None
     earliest_s: float | None = None
     latest_s: float | None = None
     chance: float | None = None
@@ -50,7 +50,7 @@ def match(start: float, end: float, history: Sequence[Between], engine: str) -> 
         places.append(("end", end - SLACK_S, end + SLACK_S))
     if counting.during:
         places.append(("during", start, end))
-    counted = [each for each in history if each.evictions.value]
+    counted = [each for each in history if each.preemptions.value]
     by_chance = chance(history, tries=1 if len(places) == 1 else 2)
     for place, low, high in places:
         found = [each for each in counted if each.since < high and each.until > low]
@@ -59,7 +59,7 @@ def match(start: float, end: float, history: Sequence[Between], engine: str) -> 
             nearest = min(found, key=lambda each: abs((each.since + each.until) / 2 - centre))
             return Match(
                 place,
-                nearest.evictions.value,
+                nearest.preemptions.value,
                 nearest.since - start,
                 nearest.until - start,
                 by_chance,
@@ -74,10 +74,10 @@ def chance(history: Iterable[Between], tries: int = 1) -> float | None:
     watched = matched = 0.0
     reach = float("-inf")
     for each in history:
-        if each.evictions.value is None:
+        if each.preemptions.value is None:
             continue
         watched += each.until - each.since
-        if each.evictions.value:
+        if each.preemptions.value:
             low = max(reach, each.since - SLACK_S)
             reach = max(reach, each.until + SLACK_S)
             matched += max(0.0, reach - low)
@@ -88,7 +88,7 @@ def _covered(low: float, high: float, history: Sequence[Between]) -> bool:
     """Return whether it is known throughout that nothing was counted."""
     reached = low
     for each in history:
-        if each.evictions.value is not None and each.since <= reached < each.until:
+        if each.preemptions.value is not None and each.since <= reached < each.until:
             reached = each.until
     return reached >= high
 
@@ -106,7 +106,7 @@ def sentence(found: Match, length_s: float, engine: str, *, ended: bool = True) 
         return f"{freeze} in which the stream ended; {facts.counting.lost}"
     if found.place == "none":
         return f"{freeze} without any {word} in its time: look for another cause"
-    many = f"a {word}" if found.evictions == 1 else f"{found.evictions:.0f} {facts.words.plural}"
+    many = f"a {word}" if found.preemptions == 1 else f"{found.preemptions:.0f} {facts.words.plural}"
     early, late = found.earliest_s or 0.0, found.latest_s or 0.0
     if found.place == "during":
         return f"{freeze}; {many} came while it lasted, but not when it began: rather of another stream"

@@ -8,7 +8,7 @@ wait counts among those at risk of ending with the probability that it is one th
 (1995), 899), and the band is Greenwood's, log-log, over those.
 
 The curve shows nothing beyond the longest wait that was seen to end. That those which were still silent then would not
-have ended is believed as far as some were watched for twice as long, or for ten minutes: Clopper and Pearson's bound
+have ended is trusted as far as some were watched for twice as long, or for ten minutes: Clopper and Pearson's bound
 for none among so many.
 """
 

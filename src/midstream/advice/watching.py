@@ -20,9 +20,9 @@ class Between:
 
     since: float
     until: float
-    evictions: MetricReading
+    preemptions: MetricReading
     """Requests thrown out, or the most that were out at once where the engine tells only that."""
-    evictions_per_s: MetricReading
+    preemptions_per_s: MetricReading
     tokens_per_s: MetricReading
     restarted: bool = False
     """True if the server's counters began anew."""
@@ -82,19 +82,22 @@ def between(before: Scraped, after: Scraped) -> Between:
     restarted = (
         (old.started_at or new.started_at) != (new.started_at or old.started_at)
         or _fell(old.generated, new.generated)
-        or (not ENGINES[old.engine].counting.estimated and _fell(old.evictions, new.evictions))
+        or (not ENGINES[old.engine].counting.estimated and _fell(old.preemptions, new.preemptions))
     )
-    if new.evicted_now.exists:
-        evictions, per_s = _out(new.evicted_now), MetricReading(None, "pauses are not counted", exists=False)
+    if new.preempted_now.exists:
+        preemptions, per_s = (
+            _out(new.preempted_now),
+            MetricReading(None, "pauses are not counted", exists=False),
+        )
     else:
-        evictions = _grown(old.evictions, new.evictions, restarted=restarted)
-        per_s = _rate(evictions, seconds)
+        preemptions = _grown(old.preemptions, new.preemptions, restarted=restarted)
+        per_s = _rate(preemptions, seconds)
     tokens = _rate(_grown(old.generated, new.generated, restarted=restarted), seconds)
-    return Between(before.asked_at, after.at, evictions, per_s, tokens, restarted)
+    return Between(before.asked_at, after.at, preemptions, per_s, tokens, restarted)
 
 
 def _out(now: MetricReading) -> MetricReading:
-    # Nobody out at the moment of a sample says nothing of the time between two samples.
+    # None paused at the moment of a sample does not mean none between two samples.
     return MetricReading(None, now.why) if now.value == 0 and now.why else now
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from midstream.attribution.event_loop_lag import BEAT_S, Heartbeat
 from midstream.attribution.tcp_info import Sample, WireClock
-from midstream.attribution.wire_gap import FINENESS, FINEST_S, SHARP_S, SMALL, Silence
+from midstream.attribution.wire_gap import FINENESS, FINEST_S, SHARP_S, SMALL, WireGaps
 from midstream.stream.session import CAUGHT_UP_S, Session
 
 LOOP_WAIT_S = 0.1
@@ -46,9 +46,9 @@ class Attribution:
         self._wire = wire
         self._pulse = pulse
         self._stalled_since = stalled_since
-        self._seen: Silence | None = None
+        self._seen: WireGaps | None = None
         self.candidate_s = _candidate_s(freeze_after_s)
-        """How long a silence must be to be worth a system call, in seconds."""
+        """How long a gap must be to be worth a system call, in seconds."""
 
     @property
     def long_s(self) -> float:
@@ -65,10 +65,10 @@ class Attribution:
         return _always if self._pulse is None else self._pulse.is_responsive
 
     @property
-    def _silence(self) -> Silence:
+    def _wire_gaps(self) -> WireGaps:
         """What samples of the connection have shown; made with the first, since most streams need none."""
         if self._seen is None:
-            self._seen = Silence()
+            self._seen = WireGaps()
         return self._seen
 
     @property
@@ -89,15 +89,15 @@ class Attribution:
     def blocked_seconds(self, session: Session, now: float, *, spoke: bool = False) -> float:
         """A long wait ends with a chunk: the seconds of it in which the chunk was there already.
 
-        `spoke` says that the chunk ends the silence: it carries output, or finishes. A ping does neither.
+        `spoke` says that the chunk ends the gap: it carries output, or finishes. A ping does neither.
         """
         wait_from = session.wait_from
         if wait_from is None or now - wait_from <= CAUGHT_UP_S:
-            return 0.0  # it lay ready: whatever silence there was, this wait is none of it
+            return 0.0  # it lay ready: whatever gap there was, this wait is no part of it
         stalled = self._stalled_since(now)
         blocked_from = self._busy_since(now, stalled)
         arrival = now if blocked_from is None else max(blocked_from, wait_from)
-        last_content = session.last_content  # None: waiting for the first output is no silence of an answer
+        last_content = session.last_content  # None: waiting for the first output is no gap
         if self._wire is not None and last_content is not None and now - last_content >= self.candidate_s:
             blocked = blocked_from is not None
             arrival = self._arrival(session, arrival, last_content, blocked=blocked, now=now)
@@ -108,7 +108,7 @@ class Attribution:
             elif spoke:
                 self._waited(session, arrival, caught_up=not blocked)
             elif not blocked:
-                self._silence.goes_on(last_content)
+                self._wire_gaps.goes_on(last_content)
         return self._taken_off(session, arrival, now, stalled if blocked_from is not None else None)
 
     def busy_seconds(self, session: Session, now: float) -> float:
@@ -124,7 +124,7 @@ class Attribution:
         sample = self._sample()
         if sample is not None and session.last_content is not None:
             self._take(session, sample, session.last_content, nothing_new=False)
-            came = self._silence.first_output_after(wait_from)
+            came = self._wire_gaps.first_output_after(wait_from)
             if came is None and sample.last_data_at <= arrival:
                 return 0.0  # nothing has come all the while
             arrival = arrival if came is None else came
@@ -147,10 +147,10 @@ class Attribution:
         if self._wire is None or began is None:
             return
         ended = began + session.last_gap
-        if not self._silence.accounts_for(ended - CAUGHT_UP_S):
+        if not self._wire_gaps.accounts_for(ended - CAUGHT_UP_S):
             came_as_read = session.caught_up == session.last_event
-            self._silence.waited(began, began, session.last_event if came_as_read else ended)
-            self._silence.account_for(session.last_event)
+            self._wire_gaps.waited(began, began, session.last_event if came_as_read else ended)
+            self._wire_gaps.account_for(session.last_event)
 
     def look(self, session: Session, now: float) -> float | None:
         """Sample the connection if that can tell something now; say when to look again."""
@@ -166,25 +166,25 @@ class Attribution:
             return self._look_at_wait(session, now)
         return self._look_behind(session, wire, now)
 
-    def sure_of_silence(self, session: Session, now: float, limit_s: float | None = None) -> bool:
-        """Whether the caller waits because the server is silent, as far as can be known at this moment.
+    def is_server_silent(self, session: Session, now: float, limit_s: float | None = None) -> bool:
+        """Whether the caller waits because the server sends nothing, as far as can be known at this moment.
 
         `limit_s` is for how long it has to have been so, by default the freeze threshold.
         """
         busy_since = self._busy_at(now)
         limit_s = session.freeze_after_s if limit_s is None else limit_s
         if session.content_chunks == 0:
-            return busy_since is None  # no silence of an answer: the connection is not asked
+            return busy_since is None  # before the first output there is no gap: the connection is not asked
         sample = self._sample()
         if sample is None:
             return busy_since is None
         last_content = session.last_content or now
         self._take(session, sample, last_content, nothing_new=busy_since is None)
-        if self._silence.first_output_after(session.wait_from or now) is not None:
+        if self._wire_gaps.first_output_after(session.wait_from or now) is not None:
             return False
         if busy_since is None:
             return True
-        # While our own side delivers late, the server is silent only if the connection has been so for that long, and
+        # While our own side delivers late, the server is silent only if nothing has arrived for that long, and
         # if all that came before was delivered: it came before our side was busy, or the loop has turned often since.
         if limit_s is None or now - sample.last_data_at < limit_s:
             return False
@@ -192,27 +192,27 @@ class Attribution:
         return delivered or sample.last_data_at <= busy_since
 
     def ending(self, session: Session, now: float) -> None:
-        """The stream ends now, before the session knows: settle what was seen of its silences."""
-        silence, wire = self._silence, self._wire
+        """The stream ends now, before the session knows: settle what was seen of its gaps."""
+        gaps, wire = self._wire_gaps, self._wire
         if wire is None:
             return
         sample = self._sample()  # None: the connection may be gone by now
         self._catch_up(session, sample)
-        if silence.last is not None:
-            silence.settle((sample or silence.last).received)
+        if gaps.last is not None:
+            gaps.settle((sample or gaps.last).received)
         if session.last_content is None or session.in_tail:
             return
         if session.wait_from is not None:
             if now - session.last_content >= self.candidate_s:
                 self._waited(session, now, caught_up=True)
-        elif silence.since is not None and silence.since <= session.last_content + SHARP_S:
-            begun = silence.waited(silence.since, silence.since, now)
+        elif gaps.since is not None and gaps.since <= session.last_content + SHARP_S:
+            begun = gaps.waited(gaps.since, gaps.since, now)
             if (
                 begun is not None
                 and session.freeze_after_s is not None
                 and now - begun >= session.freeze_after_s
             ):
-                silence.hide(begun, now)
+                gaps.hide(begun, now)
 
     def close(self) -> None:
         """Let go of the loop and of the connection."""
@@ -223,14 +223,14 @@ class Attribution:
             self._wire.close()
 
     def wire_gap(self, max_gap: float | None) -> float | None:
-        """The server's longest silence in seconds, at least the longest gap; None if it cannot be known."""
+        """The longest gap on the connection in seconds, never less than `max_gap`; None if it cannot be known."""
         if self._wire is None:
             return None
         longest = None if self._seen is None else self._seen.longest
         return max((gap for gap in (longest, max_gap) if gap is not None), default=None)
 
     def take_hidden_gaps(self, limit: float) -> list[tuple[float, float]]:
-        """Silences of at least `limit` seconds that the caller did not wait for, newly known: begin and length."""
+        """Gaps of at least `limit` seconds that the caller did not wait for, newly known: begin and length."""
         if self._seen is None or not self._seen.hidden:
             return []
         found = [(start, end - start) for start, end in self._seen.hidden if end - start >= limit]
@@ -263,50 +263,50 @@ class Attribution:
         self._take(session, sample, last_content, nothing_new=not blocked)
         if not blocked and sample.at - sample.last_data_at < SHARP_S:
             return now  # taken as it came
-        came = self._silence.first_output_after(session.wait_from or now)
+        came = self._wire_gaps.first_output_after(session.wait_from or now)
         if came is not None:
             return came
         # No sample was taken while it came. If no loop was busy, this thread was starved of time to take it.
         return arrival if blocked else sample.last_data_at
 
     def _catch_up(self, session: Session, sample: Sample | None) -> None:
-        last = self._silence.last
+        last = self._wire_gaps.last
         if last is None or session.caught_up <= last.at:
             return
         if sample is not None:
             pieces = sample.segments - last.segments
             if pieces <= 0 or (pieces == 1 and sample.last_data_at > session.caught_up + SHARP_S):
                 return  # nothing had come by then: what was read had been there, and the reader was slow
-        # A ping that was read ends no silence: only output does, or the finish.
+        # A ping that was read ends no gap: only output does, or the finish.
         if session.in_tail or (session.last_content is not None and session.last_content > last.at):
-            self._silence.caught_up(in_answer=not session.in_tail)
+            self._wire_gaps.caught_up(in_answer=not session.in_tail)
 
     def _waited(self, session: Session, until: float, *, caught_up: bool) -> None:
-        """The wait in progress ends a silence; the caller may not have been there from its beginning."""
+        """The wait in progress ends a gap; the caller may not have waited from its beginning."""
         if session.last_content is None or session.in_tail or session.wait_from is None:
             return
-        silence, since, asked = self._silence, session.last_content, session.wait_from
+        gaps, since, asked = self._wire_gaps, session.last_content, session.wait_from
         limit = math.inf if session.freeze_after_s is None else session.freeze_after_s
         # No part of a freeze that the caller waited for is hidden, whatever the caller held meanwhile.
         froze = session.gap + until - asked >= limit
-        begun = silence.waited(since, since if froze else asked, until)
-        # The kernel's clock is good for milliseconds: a silence that was waited out from its beginning is the wait.
+        begun = gaps.waited(since, since if froze else asked, until)
+        # The kernel's clock is good for milliseconds: a gap that was waited for from its beginning is the wait.
         if begun is not None and not froze and asked - begun > SHARP_S and until - begun >= limit:
-            silence.hide(begun, until)
+            gaps.hide(begun, until)
         if caught_up:
-            silence.caught_up()
+            gaps.caught_up()
 
     def _look_at_wait(self, session: Session, now: float) -> float:
         gap = session.open_gap(now)
         if gap < self.candidate_s:
             return now + self.candidate_s - gap
-        last = self._silence.last
+        last = self._wire_gaps.last
         stale = last is None or session.caught_up > last.at
         if stale or (self._pulse is None and last is not None and now - last.at > self.candidate_s):
             sample = self._sample()
             if sample is not None:
                 self._take(session, sample, session.last_content or now, nothing_new=True)
-        # A loop may block in the middle of a wait, and then somebody must look in its place.
+        # A loop may block in the middle of a wait, and then the watcher must look in its place.
         return now + (BEAT_S if self._pulse is not None else self.candidate_s)
 
     def _look_behind(self, session: Session, wire: WireClock, now: float) -> float | None:
@@ -316,10 +316,10 @@ class Attribution:
         # What lies unread came since the caller read last. If it is next to nothing, it is no output. Asked after the
         # sample, so that nothing which it knows of can have come in between.
         # A busy loop may have read it and not delivered it yet.
-        unread = wire.unread() if self._silence.last is None and not session.waiting else None
+        unread = wire.unread() if self._wire_gaps.last is None and not session.waiting else None
         nothing_new = unread is not None and unread <= SMALL
         self._take(session, sample, session.last_content or now, nothing_new=nothing_new)
-        quiet = self._silence.quiet_for(sample)
+        quiet = self._wire_gaps.quiet_for(sample)
         wait = FINENESS * quiet if quiet >= self.candidate_s else self.candidate_s - quiet
         return now + max(wait, FINEST_S)
 
@@ -340,4 +340,4 @@ class Attribution:
         self._catch_up(session, sample)
         # A ping that was read shows that all before it was read.
         emptied = session.caught_up if session.caught_up > last_content else -math.inf
-        self._silence.look(sample, last_content, nothing_new=nothing_new, emptied=emptied)
+        self._wire_gaps.look(sample, last_content, nothing_new=nothing_new, emptied=emptied)

@@ -13,8 +13,8 @@ TOGETHER = 0.8
 def shared(session: Session, everybody: Iterable[Session], now: float) -> bool:
     """Whether most other streams of this one's server, in mid-answer as it is, are silent for about as long.
 
-    An eviction or a buffering parser silences one stream, or some, while the others go on; a long prefill, a stalled
-    engine or a broken network silences all. A stream that is alone with its server cannot be told either way: False.
+    A preemption or a buffering parser stops one stream, or some, while the others go on; a long prefill, a stalled
+    engine or a broken network stops all. A stream that is alone with its server cannot be told either way: False.
     """
     gap = session.open_gap(now)
     server = _server(session)

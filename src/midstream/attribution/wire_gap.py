@@ -1,14 +1,14 @@
-"""The server's silence as the wire shows it, also while the caller looks elsewhere. Pure: samples in, seconds out.
+"""The gaps of a stream as its connection shows them, read or not. Pure: samples in, seconds out.
 
-A caller who reads promptly sees every silence as a wait. One who is busy, or whose event loop is blocked, does not:
-data comes in and lies in the kernel. Samples of the connection, taken meanwhile, tell when it came. What they cannot
-tell is what it says, so two rules keep the answer right:
+A caller that reads promptly sees every gap as a wait. One that is busy, or whose event loop is blocked, does not: data
+arrives and stays in the kernel. Samples of the connection, taken meanwhile, show when it arrived. They do not show what
+it is, so two rules keep the result right:
 
-- Less than `SMALL` bytes from one sample to the next are keep-alive comments or pings and end no silence: the smallest
-  chunk of output that any OpenAI-compatible server sends is longer. Many comments at once may pass for output; then the
-  silence comes out shorter than it was, never longer.
-- A silence counts only once output is known to have followed it. A server that has finished is silent as well, and the
-  caller may hold the last piece of an answer for as long as he likes.
+- Less than `SMALL` bytes from one sample to the next are keep-alive comments or pings and end no gap: the smallest
+  chunk of output that any OpenAI-compatible server sends is longer. Many comments at once may be taken for output; then
+  the gap is measured shorter than it was, never longer.
+- A gap counts only once output is known to have followed it. A server that has finished sends nothing either, and the
+  caller may hold the last piece of an answer for any length of time.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from midstream.attribution.tcp_info import Sample
 
 SMALL = 96
 TAIL_BYTES = 1024
-"""Finish chunk, usage and the end marker are shorter than this; more bytes after a silence hold output."""
+"""Finish chunk, usage and the end marker are shorter than this; more bytes after a gap hold output."""
 SHARP_S = 0.03
 """Two samples this close tell when data came, even if several pieces did."""
 MOST_PENDING = 16
 FINEST_S = 0.01
 FINENESS = 0.01
-"""While a silence lasts it is sampled every hundredth of its length, and not more often than every 10 ms."""
+"""While a gap lasts the connection is sampled every hundredth of its length, and not more often than every 10 ms."""
 
 
-class Silence:
-    """The silences of one stream, longest kept. Moments and durations in seconds on one clock."""
+class WireGaps:
+    """The gaps of one stream on its connection; the longest is kept. Moments and durations in seconds on one clock."""
 
     __slots__ = ("_accounted", "_last", "_pending", "hidden", "longest", "since")
 
     def __init__(self) -> None:
         self._last: Sample | None = None
         self._pending: list[tuple[float, float, int]] = []
-        self._accounted = -math.inf  # up to this moment every silence was waited out by the caller
+        self._accounted = -math.inf  # up to this moment the caller has waited for the end of every gap
         self.since: float | None = None
         self.longest: float | None = None
         self.hidden: list[tuple[float, float]] = []
@@ -44,11 +44,11 @@ class Silence:
     def look(
         self, sample: Sample, last_read: float, *, nothing_new: bool, emptied: float = -math.inf
     ) -> None:
-        """Take in a sample of a connection whose last output the caller got at `last_read`.
+        """Add a sample of a connection whose last output the caller received at `last_read`.
 
-        At `emptied` he had read all there was, be it output or not. `nothing_new` says for a first sample that what
-        came since then, if anything did, was no output. Whoever samples may be overtaken by the caller who reads: what
-        he has waited out by now is never begun again.
+        At `emptied` the caller had read all there was, output or not. `nothing_new` means for a first sample that what
+        arrived since then, if anything did, was no output. The caller may have read on since the sample was taken: a
+        gap whose end the caller has waited for is never begun again.
         """
         if sample.at <= self._accounted:
             return
@@ -70,12 +70,12 @@ class Silence:
         self.since = sample.last_data_at
 
     def first_output_after(self, moment: float) -> float | None:
-        """When output first came in after `moment`, if a silence that began before it is known to have ended."""
+        """When output first came in after `moment`, if a gap that began before it is known to have ended."""
         ends = [end for start, end, _ in self._pending if start <= moment + SHARP_S and end > moment]
         return min(ends) if ends else None
 
     def caught_up(self, *, in_answer: bool = True) -> None:
-        """The caller read output that came after everything seen so far: those silences were in the answer.
+        """The caller read output that came after everything sampled so far: those gaps were in the answer.
 
         So was the one in progress at the last sample, unless the answer had finished by then (`in_answer` False): it
         lasted until that sample at least.
@@ -89,21 +89,21 @@ class Silence:
         self.since = None
 
     def settle(self, received: int) -> None:
-        """The stream finished. What silence was followed by more than the tail of an answer was in the answer."""
+        """The stream finished. A gap that was followed by more than the tail of an answer was in the answer."""
         for start, end, before in self._pending:
             if received - before > TAIL_BYTES:
                 self._count(start, end)
         self._pending.clear()
 
     def waited(self, since: float, asked: float, until: float) -> float | None:
-        """The caller, who got his last output at `since`, asked for more at `asked` and got it at `until`.
+        """The caller received its last output at `since`, asked for more at `asked`, and received that at `until`.
 
-        Says when the silence that he waited out really began; None if what he got lay ready when he asked.
+        Returns when the gap that it waited for began; None if what it received was there when it asked.
         """
         own = [(start, end) for start, end, _ in self._pending if start <= since + SHARP_S]
         self._pending = [pending for pending in self._pending if pending[0] > since + SHARP_S]
         ready = until - asked < SHARP_S and bool(own) and all(end <= asked for _, end in own)
-        # What had come when he asked, and was none of what he got then or before, was no output, however large.
+        # What had arrived before `asked`, and was received neither then nor before, was no output, however large.
         for start, end in own:
             if ready or end <= since + SHARP_S:
                 self._count(start, end)
@@ -119,7 +119,7 @@ class Silence:
         return begun
 
     def goes_on(self, since: float) -> None:
-        """The caller has read all there is, and there was no output after `since`: no silence has ended since then."""
+        """The caller has read all there is, and there was no output after `since`: no gap has ended since then."""
         ended = [start for start, end, _ in self._pending if end > since + SHARP_S]
         self._pending = [pending for pending in self._pending if pending[1] <= since + SHARP_S]
         if ended and self.since is not None:
@@ -134,7 +134,7 @@ class Silence:
         return sample.at - (sample.last_data_at if self.since is None else self.since)
 
     def account_for(self, moment: float) -> None:
-        """The caller is known to have waited out, or to have been told of, all silences up to this moment."""
+        """Up to this moment the caller has waited for the end of every gap, or its freeze was reported."""
         self._accounted = max(self._accounted, moment)
         self._pending = [pending for pending in self._pending if pending[0] >= moment - SHARP_S]
 
@@ -144,7 +144,7 @@ class Silence:
 
     @property
     def last(self) -> Sample | None:
-        """The latest sample of the silence in progress."""
+        """The latest sample of the gap in progress."""
         return self._last
 
     def _arrival(self, last: Sample, sample: Sample, emptied: float) -> float:

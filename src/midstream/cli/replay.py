@@ -90,7 +90,7 @@ def _show(console: Console, recordings: Sequence[Recording], base_url: str, spee
             Text(clean(recording.model)),
             recording.operation if recording.is_stream else f"{recording.operation}, HTTP {recording.status}",
             f"{recording.ended_at_s:.1f} s",
-            f"{recording.longest_silence_s:.3f} s",
+            f"{recording.longest_gap_s:.3f} s",
         )
     console.print(f"Serving {len(recordings)} recordings, {pace}, until Ctrl-C:", soft_wrap=True)
     console.print(f"\n{base_url}\n", soft_wrap=True)
@@ -102,7 +102,7 @@ def _show(console: Console, recordings: Sequence[Recording], base_url: str, spee
 
 def _example(recordings: Sequence[Recording], base_url: str) -> str:
     """Return a program that streams the recording with the most to see."""
-    shown = max(recordings, key=lambda recording: recording.longest_silence_s)
+    shown = max(recordings, key=lambda recording: recording.longest_gap_s)
     return f"""\
 from openai import OpenAI
 

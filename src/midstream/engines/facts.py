@@ -171,7 +171,7 @@ class EngineKnob:
 
     pool: str
     cap: str | None
-    evicts: bool
+    preempts: bool
     """Whether an answer can lose its memory under this rule: where it cannot, a cap ends no freeze."""
     block: str = ""
     """The setting for the tokens in a block, where the pool is counted in blocks; empty: it is counted in tokens."""

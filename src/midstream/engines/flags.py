@@ -20,7 +20,7 @@ class Situation:
     pool_tokens: int | None = None
     kv_usage: float | None = None
     waiting: float | None = None
-    evictions_per_minute: float | None = None
+    preemptions_per_minute: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ FACTS = EngineFacts(
                 reserves_nothing,
                 "nothing is set aside for a limit, but without one an answer goes on until the context is full",
             ),
-            EngineKnob("ctx_size", "parallel", evicts=True),
+            EngineKnob("ctx_size", "parallel", preempts=True),
             aliases=("llama.cpp",),
         ),
     ),

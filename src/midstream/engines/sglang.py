@@ -150,7 +150,7 @@ def _advise(now: Situation, _version: Version | None) -> Advice:
 
 def _conservativeness(now: Situation) -> Flag | None:
     name = "--schedule-conservativeness"
-    often = now.evictions_per_minute
+    often = now.preemptions_per_minute
     if often is not None and often > USUAL_RETRACTIONS_PER_MINUTE:
         return Flag("server", f"{name} 1.3", f"{often:.1f} retractions a minute; about 1 is all right")
     if (
@@ -248,7 +248,7 @@ FACTS = EngineFacts(
                 f"counts up to {CLIP_MAX_NEW_TOKENS:,} of it when it admits a request: below that, a lower limit lets "
                 "more run at once",
             ),
-            EngineKnob("max_total_tokens", "max_running_requests", evicts=True),
+            EngineKnob("max_total_tokens", "max_running_requests", preempts=True),
         ),
     ),
 )

@@ -283,7 +283,7 @@ FACTS = EngineFacts(
                 "sets all of it aside: half the limit, nearly twice as many answers at once; "
                 "without one, all that is left of max_seq_len",
             ),
-            EngineKnob("max_tokens_in_kv_cache", "max_batch_size", evicts=False),
+            EngineKnob("max_tokens_in_kv_cache", "max_batch_size", preempts=False),
             aliases=("tensorrt-llm",),
         ),
         EngineVariant(
@@ -295,7 +295,7 @@ FACTS = EngineFacts(
                 reserves_nothing,
                 "nothing is set aside for a limit: it only cuts answers off",
             ),
-            EngineKnob("max_tokens_in_kv_cache", "max_batch_size", evicts=True),
+            EngineKnob("max_tokens_in_kv_cache", "max_batch_size", preempts=True),
             options={"max_utilization": True},
             aliases=("tensorrt-llm-max-utilization",),
         ),

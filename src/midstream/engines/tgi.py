@@ -227,7 +227,7 @@ FACTS = EngineFacts(
                 f"{PASS_TOKENS:,} tokens, which freezes them: at {PASS_TOKENS:,} or less nothing is sent back",
             ),
             EngineKnob(
-                "max_batch_total_tokens", None, evicts=True, at_least={"max_concurrent_requests": 128}
+                "max_batch_total_tokens", None, preempts=True, at_least={"max_concurrent_requests": 128}
             ),
             options={"pass_tokens": PASS_TOKENS},
         ),
@@ -241,7 +241,7 @@ FACTS = EngineFacts(
                 "sets all of it aside: half the limit, nearly twice as many answers at once",
             ),
             EngineKnob(
-                "max_batch_total_tokens", None, evicts=False, at_least={"max_concurrent_requests": 128}
+                "max_batch_total_tokens", None, preempts=False, at_least={"max_concurrent_requests": 128}
             ),
             options={"pass_tokens": None},
             version=(2, 4),

@@ -250,7 +250,7 @@ FACTS = EngineFacts(
             EngineKnob(
                 "num_gpu_blocks",
                 "max_num_active_seqs",
-                evicts=True,
+                preempts=True,
                 block="block_size",
                 at_least={"max_num_seqs": 256},
             ),

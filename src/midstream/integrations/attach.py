@@ -137,7 +137,7 @@ def instrument(
     first_content_timeout_s: float | Unset | None = UNSET,
     meter_provider: MeterProvider | None = None,
 ) -> None:
-    """Monitor every openai client of this process, those made before and those made later, whoever made them.
+    """Monitor every openai client of this process, those made before and those made later.
 
     The keywords are those of `monitor()`. A client or function that was given to `monitor()` keeps the settings it has
     there. A second call replaces the settings of the first. Calls under OpenTelemetry's `suppress_instrumentation()`
@@ -165,7 +165,7 @@ def instrument(
 def uninstrument() -> None:
     """Undo `instrument()`. Streams that are open stay monitored to their end, and so does what `monitor()` was given.
 
-    If nothing else is monitored the SDK's classes have their own methods back; where somebody has patched them since,
+    If nothing else is monitored the SDK's classes have their own methods back; where others have patched them since,
     that patch stays. Without an `instrument()` before it does nothing.
     """
     clients.unwatch_all()
@@ -173,7 +173,7 @@ def uninstrument() -> None:
 
 
 def streams() -> tuple[OpenStream, ...]:
-    """Every monitored stream that is open now in this process, the longest silence first."""
+    """Every monitored stream that is open now in this process, the longest open gap first."""
     return PROCESS.streams()
 
 

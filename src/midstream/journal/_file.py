@@ -95,8 +95,8 @@ def _open(path: Path, steps: Sequence[Sequence[str]]) -> Connection:
 def check_is_journal(connection: Connection, path: Path, latest: int) -> int:
     """Return the journal's version, 0 for one without tables yet. Raises JournalError for any other database.
 
-    Its tables must be tables: a view, a virtual table or a computed column would run a program of whoever wrote the
-    file, which need not end.
+    Its tables must be tables: a view, a virtual table or a computed column would run a program of the
+    file's author, which need not end.
     """
     connection.execute("BEGIN")  # another process may be making the journal: everything of one moment
     (application,) = connection.execute("PRAGMA application_id").fetchone()

@@ -21,7 +21,7 @@ class RefusedError(Exception):
 class Choice:
     """The recordings to choose from: by their own names, or by turns under the model they were recorded from.
 
-    A recorded refusal answers to its own name only: nobody who asks for a model expects one by turns.
+    A recorded refusal answers to its own name only: a request for a model does not expect one by turns.
     """
 
     def __init__(self, recordings: Sequence[Recording]) -> None:

@@ -87,6 +87,6 @@ class Drive:
             heappop(self._acts)
 
     def step(self, now: float) -> Turn | None:
-        """Begin the engine's next step; None when there is nothing to do until somebody acts."""
+        """Begin the engine's next step; None when there is nothing to do until a request comes or goes."""
         step = self.engine.step()
         return None if step is None else Turn(step, now, now + self.hardware.duration_s(step))

@@ -39,7 +39,7 @@ class _Slice:
 def fit_profile(loads: Sequence[ObservedLoad]) -> HardwareProfile:
     """Return the profile under which these loads would have taken as long as they did.
 
-    The loads must hold at least two batch sizes, and no evictions. Prefill is fitted as so many tokens a
+    The loads must hold at least two batch sizes, and no preemptions. Prefill is fitted as so many tokens a
     second: what attention adds to long prompts cannot be told apart, and is left at nothing. What passes before
     a call is in the engine's queue is taken to be the front end's work, as far as that can be: calls that came
     close together and were served soon after leave less of it. The rest is latency. Raises ValueError when the

@@ -22,7 +22,7 @@ class ObservedStream:
 
     @property
     def longest_gap_s(self) -> float:
-        """The longest silence between two chunks; 0 if there were fewer than two."""
+        """The longest gap between two chunks; 0 if there were fewer than two."""
         return max((b - a for a, b in zip(self.times_s, self.times_s[1:], strict=False)), default=0.0)
 
 

@@ -74,7 +74,7 @@ class Recording:
         return any(name == "content-type" and "event-stream" in value for name, value in self.headers)
 
     @property
-    def longest_silence_s(self) -> float:
+    def longest_gap_s(self) -> float:
         """The longest time between two arrivals."""
         return max((late.at_s - early.at_s for early, late in pairwise(self.arrivals)), default=0.0)
 

@@ -90,7 +90,7 @@ class RunResult:
 
     @property
     def preempted_share(self) -> float:
-        """The share of served requests that were evicted at least once."""
+        """The share of served requests that were preempted at least once."""
         return _share(request.preemptions > 0 for request in self.served)
 
     @property
@@ -115,7 +115,7 @@ class RunResult:
 
     @property
     def freeze_s(self) -> Spread | None:
-        """The longest gap of each evicted request; None if there was none."""
+        """The longest gap of each preempted request; None if there was none."""
         gaps = [r.longest_gap_s for r in self.served if r.preemptions and r.longest_gap_s is not None]
         return spread(gaps)
 
@@ -143,8 +143,8 @@ def figures(run: RunResult) -> dict[str, float | None]:
     freeze, ttft = run.freeze_s, run.ttft_s
     return {
         "throughput_tokens_per_s": run.throughput,
-        "evicted_share": run.preempted_share,
-        "evictions": float(run.preemptions),
+        "preempted_share": run.preempted_share,
+        "preemptions": float(run.preemptions),
         "redone_prefill_share": run.redone_share,
         "freeze_median_s": None if freeze is None else freeze.median,
         "freeze_p95_s": None if freeze is None else freeze.p95,

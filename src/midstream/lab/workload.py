@@ -38,7 +38,7 @@ class Workload:
     """All calls of a run, in order.
 
     Without `users` the calls come at their times, whatever the server does (an open loop). With `users`, that
-    many clients make them in turn: whoever got an answer takes the next call, after its pause (a closed
+    many clients make them in turn: a client that got its answer makes the next call, after its pause (a closed
     loop).
     """
 

@@ -63,4 +63,4 @@ async def read_out(
             reading.cancel()
             await asyncio.wait({reading})
             if not reading.cancelled():
-                reading.exception()  # what cancelling brought about is nobody's concern
+                reading.exception()  # what cancelling raised is of no interest

@@ -13,7 +13,7 @@ LONGEST_IN_TIMEOUTS = 10
 PROMPT = (
     "Tell the story of a lighthouse keeper and a storm, in great detail, and go on until you are stopped."
 )
-"""Answers that fill their limit are as long as each other, so that their silences can be compared."""
+"""Answers that fill their limit are as long as each other, so that their gaps can be compared."""
 
 
 class Api(str, Enum):

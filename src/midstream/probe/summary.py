@@ -45,7 +45,7 @@ class Totals:
     shared: int
     """Freezes in which the server's other streams were silent too."""
     withheld: int
-    """Frozen streams whose longest silence was output held back, not output that was not made."""
+    """Frozen streams whose longest gap was output held back, not output that was not made."""
     buffered: int
     max_gap_s: float | None
     max_gap_stream: int | None
@@ -106,7 +106,7 @@ def verdict(totals: Totals, at_a_time: int, *, interrupted: bool) -> str:
         sentences.append(f"Interrupted: {totals.completed} of {totals.streams} streams had completed.")
     elif totals.failed:
         sentences.append(f"{totals.failed} of {totals.streams} streams failed.")
-    sentences.append(_on_silence(totals, at_a_time))
+    sentences.append(_about_gaps(totals, at_a_time))
     if totals.buffered:
         sentences.append(
             f"{totals.buffered} of {totals.streams} streams arrived in one burst, which hides any freeze: "
@@ -115,7 +115,7 @@ def verdict(totals: Totals, at_a_time: int, *, interrupted: bool) -> str:
     return " ".join(sentences)
 
 
-def _on_silence(totals: Totals, at_a_time: int) -> str:
+def _about_gaps(totals: Totals, at_a_time: int) -> str:
     if totals.frozen:
         at_worst = "" if totals.freezes == 1 else " at worst"
         return (
@@ -123,8 +123,8 @@ def _on_silence(totals: Totals, at_a_time: int) -> str:
             f"the server fell silent in mid-answer. {_next_step(totals, at_a_time)}"
         )
     if totals.max_gap_s is not None:
-        return f"No stream froze; longest silence {totals.max_gap_s:.2f} s."
-    return "No silence could be measured: that takes an answer that arrives in several pieces."
+        return f"No stream froze; longest gap {totals.max_gap_s:.2f} s."
+    return "No gap could be measured: that takes an answer that arrives in several pieces."
 
 
 def _next_step(totals: Totals, at_a_time: int) -> str:
@@ -135,7 +135,7 @@ def _next_step(totals: Totals, at_a_time: int) -> str:
         )
     if totals.withheld == totals.frozen:
         return (
-            "The tokens of that silence came all at once after it, so they were held back: look at the "
+            "The tokens of that gap came all at once after it, so they were held back: look at the "
             "server's parser for tool calls or reasoning, and at proxies between."
         )
     if at_a_time > 1:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ProxyApplication:
     """Passes every request on to the upstream of its route.
 
-    `monitors` gives the monitor of a request; None is nobody. `keep_alive_s`: see `relay`.
+    `monitors` gives the monitor of a request; None is none. `keep_alive_s`: see `relay`.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class UpstreamAnswer:
 
     @property
     def events(self) -> int:
-        """How many events have come so far; 0 if nobody counts them."""
+        """How many events have come so far; 0 if they are not counted."""
         return 0 if self._observer is None else self._observer.tracker.session.chunks
 
     def pieces(self) -> AsyncIterator[bytes]:
@@ -121,7 +121,7 @@ class Connections:
     ) -> UpstreamAnswer:
         """Send a request, and return once the head of its answer is there.
 
-        `sending` says who monitors it; None is nobody. Raises RefusedRequestError if there is no answer.
+        `sending` is its monitor; None is none. Raises RefusedRequestError if there is no answer.
         """
         limits = {"connect": CONNECT_S, "read": self._head_s, "write": self._head_s, "pool": None}
         path = target.partition(b"?")[0].decode("ascii")

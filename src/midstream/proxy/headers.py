@@ -49,7 +49,7 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def client_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers of an answer to the client. A length beside chunks means nothing, and others would believe it."""
+    """The headers of an answer to the client. A length beside chunks means nothing, and other programs might use it."""
     headers = list(headers)
     in_chunks = any(name.lower() == b"transfer-encoding" for name, _ in headers)
     passed = end_to_end(headers)

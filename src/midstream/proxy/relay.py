@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 async def relay(answer: UpstreamAnswer, send: Send, *, keep_alive_s: float | None = None) -> bool:
     """Pass every piece on. Returns whether the answer came to an end that the client may take for one.
 
-    A stream that the stall timeout ends gets an error in its protocol. `keep_alive_s`: silence of the upstream after
-    which a comment is sent to the client, again and again; None is never.
+    A stream that the stall timeout ends gets an error in its protocol. `keep_alive_s`: whenever the
+    upstream has sent nothing for so many seconds, a comment is sent to the client; None is never.
     """
     boundary = EventBoundary(answer.content_type) if answer.may_be_written_to else None
     comments = boundary is not None and keep_alive_s is not None and answer.is_event_stream

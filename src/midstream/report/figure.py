@@ -59,7 +59,7 @@ class Figure:
 
 
 def label(text: str, longest: int = 60) -> str:
-    """Return a name of somebody else as a label that Plotly shows as it is: it reads a little HTML in labels."""
+    """Return a foreign name as a label that Plotly shows as it is: it reads a little HTML in labels."""
     shown = clean(text)
     return escape(shown if len(shown) <= longest else f"{shown[: longest - 1]}…", quote=True)
 

@@ -18,7 +18,7 @@ from midstream.report.section import Section
 
 
 def page(title: str, about: str, sections: Sequence[Section]) -> str:
-    """Return the page; every text is escaped, whoever wrote it. `about` says of which streams, and when it was made."""
+    """Return the page; every text is escaped. `about` says of which streams, and when it was made."""
     environment = Environment(
         loader=PackageLoader("midstream.report", "."),
         autoescape=True,

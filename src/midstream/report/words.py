@@ -124,7 +124,7 @@ def _whose(records: Sequence[StreamRecord], total: StreamSummary) -> str:
         )
     told = _apart(freezes, shared, min(went_on(records), freezes - shared))
     return (
-        f"{' '.join(told)} The client cannot see why: look at the server's counters of evicted requests at those "
+        f"{' '.join(told)} The client cannot see why: look at the server's counters of preempted requests at those "
         "moments, and ask `midstream advise` for a limit or a cap."
     )
 

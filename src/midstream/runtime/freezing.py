@@ -84,13 +84,13 @@ class Freezing:
         self.recorder.frozen_for(self.labels, frozen_s, phase=thaw.phase)
         self._monitor.hooks.call(self._monitor.settings.on_thaw, thaw, wait=False)
 
-    def _check_silence(self, now: float) -> float | None:
+    def _check_gap(self, now: float) -> float | None:
         session = self.session
         again = session.next_crossing(now)
         if again is None or again > now:
             return again
         with self._monitor.lock:
-            sure = self.attribution.sure_of_silence(session, now, session.freeze_after_s)
+            sure = self.attribution.is_server_silent(session, now, session.freeze_after_s)
         if not sure:
             return now + UNSURE_RECHECK_S
         self._notice(now)

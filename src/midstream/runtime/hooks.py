@@ -1,6 +1,6 @@
 """Runs the user's hooks on a thread of their own, behind a bounded queue.
 
-Whoever reports the end of a stream may wait a moment for its hook, so that a quick one has run when the caller goes on:
+The thread that reports the end of a stream may wait a moment for its hook, so that a quick one has run when it returns:
 never in a thread whose event loop runs, and elsewhere within a small budget over time.
 """
 

@@ -204,7 +204,7 @@ class Monitor:
 
 
 def _shortest(settings: Settings) -> float | None:
-    """The shortest silence that anything here has to notice, in seconds."""
+    """The shortest gap that anything here has to notice, in seconds."""
     freeze, stall = settings.freeze_limits, settings.stall_limits
     limits = (
         freeze.shortest if isinstance(freeze, PhaseSeconds) else freeze,

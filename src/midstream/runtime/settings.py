@@ -243,4 +243,4 @@ _FROM_ENVIRONMENT: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 }
 
 VARIABLES_ALONE = ("journal_max_mb", "journal_max_days")
-"""Settings that are no keywords: they belong to whoever runs the program, not to its code."""
+"""Settings that are no keywords: they belong to the operation of a program, not to its code."""

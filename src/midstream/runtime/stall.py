@@ -246,7 +246,7 @@ class StallGuard:
         if due is None or due > now:
             return due
         with lock:
-            if session.waiting and attribution.sure_of_silence(session, now, self.limit(session)):
+            if session.waiting and attribution.is_server_silent(session, now, self.limit(session)):
                 self.fire(session, now)
         return now + HOLDING_RECHECK_S
 

@@ -204,7 +204,7 @@ class Tracker(Freezing):
         with self._monitor.lock:
             look = self.attribution.look(session, now)
         self._announce_hidden()
-        crossing = self._check_frozen(now) if session.frozen else self._check_silence(now)
+        crossing = self._check_frozen(now) if session.frozen else self._check_gap(now)
         stall = (
             None
             if self._guard is None

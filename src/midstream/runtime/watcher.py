@@ -173,7 +173,7 @@ class Roster:
         parked = False
         schedule = Schedule()
         while True:
-            self._wakes_at = float("inf")  # awake: whoever opens a stream now leaves a note
+            self._wakes_at = float("inf")  # awake: a stream that is opened now leaves a note
             again = self._look(schedule, self.clock())
             if self._open:
                 parked = False

@@ -33,7 +33,7 @@ class Timeline:
         self._until = until
 
     def slices(self, freeze_after_s: float) -> tuple[Slice, ...]:
-        """Cut the time into pieces. Streams froze whose silence passed `freeze_after_s`."""
+        """Cut the time into pieces. Streams froze whose longest gap passed `freeze_after_s`."""
         gap = self._selection.named(metrics.MAX_GAP)
         if gap is None:
             return ()

@@ -24,9 +24,9 @@ class ServerView:
     """Requests in the queue."""
     kv_usage: MetricReading
     """Share of the KV cache in use, 0 to 1."""
-    evictions: MetricReading
+    preemptions: MetricReading
     """Requests preempted since the server started."""
-    evicted_now: MetricReading
+    preempted_now: MetricReading
     """Requests that are out of memory at this moment, where the engine exposes that instead."""
     generated: MetricReading
     """Output tokens since the server started."""
@@ -40,7 +40,7 @@ class ServerView:
     """Settings of its admission rule that the page shows, by the engine's own names."""
 
     @property
-    def evictions_word(self) -> str:
+    def preemptions_word(self) -> str:
         """What this engine calls preemptions."""
         return ENGINES[self.engine].words.plural
 
@@ -66,8 +66,8 @@ def view_of_readings(
         running=readings.running,
         waiting=readings.waiting,
         kv_usage=readings.kv_usage,
-        evictions=readings.preemptions,
-        evicted_now=readings.preempted_now,
+        preemptions=readings.preemptions,
+        preempted_now=readings.preempted_now,
         generated=readings.generated,
         pool_tokens=readings.pool,
         started_at=started_at,

@@ -152,7 +152,7 @@ class Summary:
     usage_missing: float | None = None
     buffered: float | None = None
     max_gap: Histogram | None = None
-    """The longest silence of each stream in which one could be seen."""
+    """The longest gap of each stream that had one."""
     first_content: Histogram | None = None
     output_tokens: Histogram | None = None
     input_tokens: Histogram | None = None
@@ -209,9 +209,9 @@ class Slice:
     seconds: float | None
     """Seconds of it in which any stream was open."""
     streams: float
-    """Streams in which a silence could be seen, and that ended in it."""
+    """Streams that had a gap, and ended in that time."""
     froze: float
-    """Those of them whose longest silence passed the threshold."""
+    """Those of them whose longest gap passed the threshold."""
     tokens: float | None
     """Output tokens of the streams that ended in it."""
 

@@ -99,8 +99,8 @@ class PrometheusSource:
         """Return what ended between two moments, in Unix seconds.
 
         `by` are attributes, by OTel's names or your own, to tell streams apart; `where` conditions such as
-        `model=big`. A slice's frozen streams are those whose silence passed `freeze_after_s`. Raises PrometheusError,
-        also if there are no streams, and SelectionError for a condition that is none.
+        `model=big`. A slice's frozen streams are those whose longest gap passed `freeze_after_s`.
+        Raises PrometheusError, also if there are no streams, and SelectionError for a condition that is none.
         """
         return _Question(self._api, since, until, tuple(by), tuple(where)).answer(freeze_after_s)
 

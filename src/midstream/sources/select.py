@@ -16,7 +16,7 @@ from midstream.journal import JournalContents, read
 from midstream.stream.model import StreamRecord
 
 JOURNAL = "MIDSTREAM_JOURNAL"
-"""The variable that names the journal where nobody names another."""
+"""The variable that names the journal where no option does."""
 
 Condition: TypeAlias = Callable[[StreamRecord], bool]
 

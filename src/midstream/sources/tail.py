@@ -26,7 +26,7 @@ class Frozen:
 
     @property
     def start(self) -> float:
-        """When the silence began."""
+        """When the gap began."""
         return self.record.started_at + self.span.at_s
 
     @property

@@ -17,7 +17,7 @@ Phase: TypeAlias = Literal["text", "reasoning", "tool_call"]
 
 
 Suspicion: TypeAlias = Literal["stall", "withheld", "unknown"]
-"""What a silence was, told by the token counts around it: nothing was made, or output was made and held back."""
+"""What a gap was, by the token counts around it: nothing was made, or output was made and held back."""
 
 
 class Outcome(str, Enum):
@@ -79,8 +79,8 @@ class Call:
 class Freeze:
     """A gap that has reached the freeze threshold, as given to `on_freeze` and, once it has ended, to `on_thaw`.
 
-    Durations are seconds. `gap_s` is the silence so far (`on_freeze`) or in full (`on_thaw`), `freeze_after_s` the
-    threshold that was in force, `at_s` the offset into the stream at which the silence began, and `phase` what the
+    Durations are seconds. `gap_s` is the gap so far (`on_freeze`) or in full (`on_thaw`), `freeze_after_s` the
+    threshold that was in force, `at_s` the offset into the stream at which the gap began, and `phase` what the
     stream was producing before it fell silent.
     """
 
@@ -145,7 +145,7 @@ class FreezeSpan:
     """One freeze of an ended stream, as its record keeps it. `at_s` and `length_s` are seconds."""
 
     at_s: float
-    """Offset into the stream at which the silence began, from the same origin as `max_gap_at_s`."""
+    """Offset into the stream at which the gap began, from the same origin as `max_gap_at_s`."""
     length_s: float
     phase: Phase
     """What the stream was producing before it fell silent."""
@@ -192,10 +192,10 @@ class StreamRecord:
     max_gap_s: float | None
     """The longest server silence between two content chunks, or the one still open at the end. None: no such."""
     max_gap_at_s: float | None
-    """Offset into the stream at which that silence began."""
+    """Offset into the stream at which that gap began."""
     max_gap_phase: Phase | None
     max_gap_open: bool
-    """True if no chunk ended that silence."""
+    """True if no chunk ended that gap."""
     freezes: int
     frozen_s: float
     """The summed length of all freezes, each counted from its beginning."""
@@ -204,11 +204,11 @@ class StreamRecord:
     shared: int
     """Freezes in which the other streams of the same server were silent too."""
     suspected: Suspicion
-    """What the longest silence was, where the server counts tokens on every chunk."""
+    """What the longest gap was, where the server counts tokens on every chunk."""
     max_interval_s: float | None
     """The longest time from one content chunk to the next as the caller lived it, holds included."""
     wire_gap_s: float | None
-    """The server's longest silence as the connection shows it, whether anyone waited or not. None: not known."""
+    """The longest gap as the connection shows it, whether the caller waited or not. None: not known."""
     max_hold_s: float | None
     """The longest time the caller kept a chunk before asking for the next."""
     loop_blocked_s: float | None

@@ -72,7 +72,7 @@ class Session:
         self.max_hold: float | None = None
         self.max_interval: float | None = None
         self.gap = 0.0  # waits since the last content, the one in progress not included
-        self.last_gap = 0.0  # the silence that ended last, how long, since when, and in what
+        self.last_gap = 0.0  # the gap that ended last: how long, since when, in which phase
         self.last_gap_at: float | None = None
         self.last_gap_phase: Phase = "text"
         self.max_gap: float | None = None
@@ -140,7 +140,7 @@ class Session:
         self.max_interval = max(self.max_interval or 0.0, hold + wait)
 
     def chunk(self, reading: Reading, now: float, blocked: float = 0.0) -> Signal | None:
-        """The wait ended with a chunk that had been there for `blocked` seconds: no part of the server's silence."""
+        """The wait ended with a chunk that had been there for `blocked` seconds: no part of a gap."""
         wait_from = self.wait_from
         if wait_from is None or self.ended:
             return None
@@ -160,7 +160,7 @@ class Session:
                 self._enter_phase(reading.phase)
             self.gap = 0.0
         if reading.finishes and self.answer.finished:
-            # Where output has come after a finish reason before, one that rides on output is not believed again.
+            # Where output has come after a finish reason before, one that comes with output is not trusted again.
             self.in_tail = reading.phase is None or not self.answer.reopened
         elif reading.usage is not None and reading.phase is None and self.answer.finished:
             self._enter_tail()
@@ -234,7 +234,7 @@ class Session:
         self.wait_from = None
 
     def open_gap(self, now: float) -> float:
-        """Server silence in progress; 0 before the first content and after the finish."""
+        """The gap in progress in seconds; 0 before the first content and after the finish."""
         if self.content_chunks == 0 or self.in_tail or self.ended:
             return 0.0
         wait_from = self.wait_from
@@ -309,7 +309,7 @@ class Session:
         self.answer.on_reading(reading)
         if self.content_chunks == 0:
             return None
-        # Silence before a bare finish was silence inside the answer as well, and it is over.
+        # A gap before a bare finish was a gap of the answer as well, and it is over.
         if speaking or (reading.finishes and self.answer.finished):
             longest = self.max_gap is None or self.gap > self.max_gap
             signal = self._end_gap(self.gap)
@@ -333,7 +333,7 @@ class Session:
         return signal
 
     def _pace(self, tokens: int) -> float | None:
-        """Seconds per token until this silence, earlier ones included; None before there is anything to count."""
+        """Seconds per token until this gap, earlier ones included; None before there is anything to count."""
         if not tokens or self.first_content is None or self.last_content is None:
             return None
         return (self.last_content - self.first_content) / tokens
@@ -389,7 +389,7 @@ class Session:
         return outcome
 
     def _end_open_gap(self, gap: float) -> None:
-        """No chunk ended this silence, and it counts all the same: the worst freezes end so."""
+        """No chunk ended this gap, and it counts all the same: the worst freezes end so."""
         self._note_gap(gap)
         if self.max_gap is None or gap > self.max_gap:
             self._widen(gap)

@@ -38,7 +38,7 @@ def record_of(
     """The immutable result of an ended session, with what its observers saw beside it."""
     call, answer = session.call, session.answer
     duration = session.last_event - _start(session)
-    # One content chunk makes no gap; a silence that stayed open, or that froze the stream, is one all the same.
+    # One content chunk makes no gap; a gap that stayed open, or that froze the stream, is one all the same.
     gap_known = session.content_chunks >= 2 or session.max_gap_open or session.freezes > 0
     return StreamRecord(
         started_at=call.started_at,
@@ -198,7 +198,7 @@ def view_of(session: Session, now: float) -> OpenStream:
 
 
 def clock_jump(call: Call, now: float, wall: float) -> float | None:
-    """How far wall time ran away from monotonic time since the call; None if it did not, or nobody saw the call."""
+    """How far wall time ran away from monotonic time since the call; None if it did not, or the call was not seen."""
     if call.started is None:
         return None
     jump = (wall - call.started_at) - (now - call.started)

@@ -26,7 +26,7 @@ def test_when_memory_runs_out_every_slot_fails() -> None:
     assert endings(steps) == {0: "error", 1: "error", 2: "error", 3: "error", 4: "stop"}
 
 
-def test_nobody_is_evicted() -> None:
+def test_nobody_is_preempted() -> None:
     """There is no freeze: an answer goes on, or it fails."""
     server = llamacpp(100)
     submit(server, *(request(number, 10) for number in range(8)))

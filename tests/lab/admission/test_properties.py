@@ -165,7 +165,7 @@ def test_the_same_script_makes_the_same_steps(name: str, flags: dict[str, object
 @pytest.mark.parametrize("name", ["tgi-2.4", "trtllm", "llamacpp"])
 @given(asked=st.lists(lengths, min_size=1, max_size=20))
 @settings(deadline=None, max_examples=40)
-def test_some_engines_never_evict(name: str, asked: list[tuple[int, int | None, int | None]]) -> None:
+def test_some_engines_never_preempt(name: str, asked: list[tuple[int, int | None, int | None]]) -> None:
     """Those that reserve everything, and the one that fails instead."""
     built = engine(name, **FLAGS[name])
     for number, each in enumerate(asked):

@@ -10,7 +10,7 @@ def trtllm(blocks: int, *, max_utilization: bool = False, **flags: int) -> Tenso
     return TensorRtLlm(settings, max_utilization=max_utilization)
 
 
-def test_without_eviction_all_of_max_tokens_is_reserved() -> None:
+def test_without_preemption_all_of_max_tokens_is_reserved() -> None:
     """Prompts of 8 with max_tokens of 12 reserve 5 blocks each: two of three fit in 14, though they hold 4."""
     engine = trtllm(14)
     submit(engine, *(request(number, 8, max_tokens=12) for number in range(3)))
@@ -19,7 +19,7 @@ def test_without_eviction_all_of_max_tokens_is_reserved() -> None:
     assert (engine.load.used_tokens, engine.load.reserved_tokens, engine.load.waiting) == (16, 40, 1)
 
 
-def test_without_eviction_nobody_behind_a_head_that_does_not_fit_is_tried() -> None:
+def test_without_preemption_nobody_behind_a_head_that_does_not_fit_is_tried() -> None:
     """Request 1 needs 10 blocks of the 9 left, so request 2, which needs 2, waits behind it."""
     engine = trtllm(14)
     submit(engine, request(0, 8, max_tokens=12), request(1, 20, max_tokens=20), request(2, 4, max_tokens=4))
@@ -27,7 +27,7 @@ def test_without_eviction_nobody_behind_a_head_that_does_not_fit_is_tried() -> N
     assert step.admitted == (0,)
 
 
-def test_without_eviction_nobody_is_ever_paused() -> None:
+def test_without_preemption_nobody_is_ever_paused() -> None:
     """Everybody waits instead, and gets a whole answer."""
     engine = trtllm(14)
     submit(engine, *(request(number, 8, answer=12, max_tokens=12) for number in range(5)))

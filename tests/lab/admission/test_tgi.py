@@ -30,7 +30,7 @@ def test_since_3_1_1_a_pass_reserves_no_more_than_1024() -> None:
     assert (take(new, 1)[0].admitted, take(old, 1)[0].admitted) == ((0, 1, 2), (0,))
 
 
-def test_a_reserved_request_is_never_evicted() -> None:
+def test_a_reserved_request_is_never_preempted() -> None:
     """It runs to its end, however full the pool is."""
     engine = tgi(100, pass_tokens=None)
     submit(engine, *(request(number, 10, answer=41, max_tokens=41) for number in range(5)))

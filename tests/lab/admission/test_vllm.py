@@ -173,7 +173,7 @@ def test_a_resumed_request_finds_the_blocks_that_nobody_took() -> None:
     assert steps[2].prefill == (PrefillChunk(1, 4, 5, 4),)
 
 
-def test_async_scheduling_delivers_one_more_token_after_the_eviction() -> None:
+def test_async_scheduling_delivers_one_more_token_after_the_preemption() -> None:
     """The next step is planned, and preempts, while a token of the victim is in flight: it still arrives."""
     in_step, ahead = (vllm(3, async_scheduling=on) for on in (False, True))
     for engine in (in_step, ahead):

@@ -115,7 +115,7 @@ def test_the_rooms_of_all_engines_are_tried() -> None:
 def test_the_same_script_is_played_alike(
     name: str, script: list[tuple[float, int, int, int | None, int | None]], chance: random.Random
 ) -> None:
-    """Every token at the same moment, every admission, every eviction, every end; and no token lost or invented."""
+    """Every token at the same moment, every admission, every preemption, every end; and no token lost or invented."""
     load = workload(script)
     run: RunResult = simulate(engine(name, **SMALL[name]), load, HARDWARE, keep_times=True)
     clients = emulated(name, load, chance)

@@ -78,8 +78,8 @@ def test_midstream_reads_them_as_it_reads_the_real_ones(
     assert seen.pool_tokens.value == pool
     assert seen.running.value is not None
     if engine in ("vllm", "sglang"):
-        assert seen.evictions.value is not None
-        assert seen.evictions.value >= 1
+        assert seen.preemptions.value is not None
+        assert seen.preemptions.value >= 1
     if engine in ("vllm", "sglang", "tgi", "llamacpp"):
         assert seen.generated.value == 270
 
@@ -131,7 +131,7 @@ def test_sglangs_counter_of_retractions_is_absent_until_the_first() -> None:
     with emulating("sglang", hardware=STEADY, **POOLS["sglang"]) as server:
         overload(server, 1)
         assert "\nsglang:num_retracted_requests_total{" not in server.page()[2]
-        assert view(server).evictions.value == 0
+        assert view(server).preemptions.value == 0
         overload(server)
         assert "\nsglang:num_retracted_requests_total{" in server.page()[2]
 
@@ -171,7 +171,7 @@ def test_tgi_counts_passes_and_not_pauses() -> None:
         server.chat(2100)
         server.chat(5)
         page = server.page()[2]
-        assert view(server).evictions.value == 2
+        assert view(server).preemptions.value == 2
     assert "tgi_request_input_length_count 4\n" in page
     assert "tgi_request_count 2\n" in page
     assert "_total" not in page
@@ -182,7 +182,7 @@ def test_what_tgi_refuses_has_no_pass() -> None:
     with emulating("tgi", max_total_tokens=100) as server:
         server.chat(3, emulate={"prompt_tokens": 200})
         server.chat(3)
-        assert view(server).evictions.value == 0
+        assert view(server).preemptions.value == 0
         assert 'tgi_request_failure{err="validation"} 1' in server.page()[2]
 
 

@@ -79,8 +79,7 @@ STALLED = Fired(
     "warning",
     "Answers are ended because their server has stopped sending",
     f"10 answers were ended by their stall timeout in 10m. {WHO} Their readers got an error or a second try. Look at "
-    "the server. Compare the timeout with the gaps that end by themselves, which `midstream report` shows: it may be "
-    "too short.",
+    "the server, and ask `midstream advise timeout` whether the timeout is too short.",
     STREAMS,
 )
 

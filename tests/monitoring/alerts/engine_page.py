@@ -23,7 +23,7 @@ class EnginePage:
     """Serves the pages of a vLLM, an SGLang and a TensorRT-LLM that serve one model, as one page."""
 
     def __init__(self, model: str) -> None:
-        self.evicted = 0
+        self.preempted = 0
         """Requests thrown out since the recording."""
         self.waiting = 3
         self._recorded = RECORDED.read_text().replace('model_name="tiny"', f'model_name="{model}"')
@@ -56,7 +56,7 @@ class EnginePage:
     def text(self) -> str:
         """Return the page as it is now."""
         moved = re.sub(
-            r"(?m)^(vllm:num_preemptions_total\{.*\}) .*$", rf"\1 {4 + self.evicted}", self._recorded
+            r"(?m)^(vllm:num_preemptions_total\{.*\}) .*$", rf"\1 {4 + self.preempted}", self._recorded
         )
         moved = re.sub(r"(?m)^(vllm:num_requests_running\{.*\}) .*$", r"\1 4", moved)
         labels = f'{{model_name="{self._model}"}}'
@@ -67,8 +67,8 @@ class EnginePage:
             TRTLLM.usage: 0.4,
             TRTLLM.waiting: self.waiting,
             TRTLLM.running: 4,
-            TRTLLM.preemptions: 1 if self.evicted else 0,
+            TRTLLM.preemptions: 1 if self.preempted else 0,
         }
-        if self.evicted:  # absent until the first
-            others[SGLANG.preemptions] = self.evicted
+        if self.preempted:  # absent until the first
+            others[SGLANG.preemptions] = self.preempted
         return moved + "".join(f"{name}{labels} {value}\n" for name, value in others.items())

@@ -180,7 +180,7 @@ def document(advice: CapAdvice) -> dict[str, object]:
         "simulation": {
             "engine": config.engine,
             "rule": ENGINES[config.engine].rule,
-            "evicts": ENGINE_KNOBS[config.engine].evicts,
+            "preempts": ENGINE_KNOBS[config.engine].preempts,
             "hardware": asdict(config.hardware),
             "users": config.users,
             "requests": config.requests if config.users is not None else config.most_at_once,

@@ -57,7 +57,7 @@ class WantedOptions:
     freeze_share: Annotated[
         str, typer.Option(metavar="SHARE", help="The share of answers that may freeze, for the cap.")
     ] = "1%"
-    evictions_per_minute: Annotated[
+    preemptions_per_minute: Annotated[
         float | None,
         typer.Option(
             metavar="X", min=0, help="Preemptions, if known better than by the server.", show_default=False
@@ -116,7 +116,7 @@ def flags(
                 max_tokens=wanted.max_tokens,
                 version=version,
                 freeze_share=share,
-                evictions_per_minute=wanted.evictions_per_minute,
+                preemptions_per_minute=wanted.preemptions_per_minute,
                 server=view,
                 on_run=on_run,
             )

@@ -57,7 +57,7 @@ def unwritten(path: Path, error: OSError) -> CliError:
 
 def spare_databases(path: Path) -> None:
     """Raise CliError if a file that is about to be written is a database: most likely the journal that was read."""
-    if not path.is_file():  # a pipe would keep whoever reads it waiting
+    if not path.is_file():  # reading a pipe would wait for its writer
         return
     try:
         with path.open("rb") as file:

@@ -63,7 +63,7 @@ def listening(app: ASGIApp, options: ListenOptions) -> Iterator[str]:
 def warn_if_public(host: str, what: str) -> None:
     """Warn on standard error if other machines can do `what`."""
     if not is_loopback(host):
-        sys.stderr.write(f"midstream: warning: whoever can reach this machine on {host} can {what}\n")
+        sys.stderr.write(f"midstream: warning: every machine that can reach this one on {host} can {what}\n")
 
 
 def wait_for_interrupt() -> NoReturn:

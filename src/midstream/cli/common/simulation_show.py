@@ -30,7 +30,7 @@ class _Figure:
 _FIGURES: Mapping[str, _Figure] = MappingProxyType(
     {
         "throughput_tokens_per_s": _Figure("throughput", "tokens/s", 1),
-        "evicted_share": _Figure("preempted", "%", 1),
+        "preempted_share": _Figure("preempted", "%", 1),
         "redone_prefill_share": _Figure("prefill redone", "%", 1),
         "freeze_median_s": _Figure("freeze of the preempted, median", "s", 1),
         "freeze_p95_s": _Figure("freeze of the preempted, p95", "s", 1),
@@ -50,7 +50,7 @@ _FIGURES: Mapping[str, _Figure] = MappingProxyType(
 _SWEPT: Mapping[str, str] = MappingProxyType(
     {
         "throughput_tokens_per_s": "tokens/s",
-        "evicted_share": "preempted %",
+        "preempted_share": "preempted %",
         "redone_prefill_share": "redone %",
         "freeze_median_s": "freeze s",
         "freeze_p95_s": "p95",
@@ -160,8 +160,10 @@ def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]
     by_id = [{request.id: request for request in run.requests} for run in runs]
     for stream in load.streams:
         found = [requests[stream.id] for requests in by_id]
-        evicted = sum(request.preemptions > 0 for request in found)
-        word = "" if not evicted else " preempted" if evicted == len(found) else f" preempted in {evicted}"
+        preempted = sum(request.preemptions > 0 for request in found)
+        word = (
+            "" if not preempted else " preempted" if preempted == len(found) else f" preempted in {preempted}"
+        )
         table.add_row(
             f"{stream.id}{word}",
             _between([request.ttft_s for request in found], 2),
@@ -173,8 +175,10 @@ def show_streams(console: Console, load: ObservedLoad, runs: Sequence[RunResult]
         )
     for part in _parts(console, table):
         console.print(part)
-    evictions = sorted(run.preemptions for run in runs)
-    count = f"{evictions[0]}" if evictions[0] == evictions[-1] else f"{evictions[0]} to {evictions[-1]}"
+    preemptions = sorted(run.preemptions for run in runs)
+    count = (
+        f"{preemptions[0]}" if preemptions[0] == preemptions[-1] else f"{preemptions[0]} to {preemptions[-1]}"
+    )
     console.print(
         f"\n{count} preemptions; {_between([run.duration_s for run in runs], 1)} in all, recorded {load.wall_s:.1f} s. "
         "The recording may have been made with other flags than the simulated ones.",

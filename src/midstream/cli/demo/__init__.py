@@ -31,7 +31,7 @@ MAX_SPEED = 10.0
 """Beyond this, what is seen is the jitter of the machine and not the engine's rule."""
 WIDTH = 110
 GAP_SHARE = 0.2
-"""The goal of the printed advice, a gap that nobody notices: this part of what the demo counts as a freeze."""
+"""The goal of the printed advice, a gap that is not noticed: this part of what the demo counts as a freeze."""
 RUN = "demo-"
 """What the attribute `run` of the demo's streams begins with; the number of the run follows."""
 
@@ -188,7 +188,7 @@ def _play(act: Act, members: Members, console: Console, kept: _Kept | None) -> A
         raise CliError(
             f"the demo's own server does not report the size of its KV cache: {view.pool_tokens.why}"
         )
-    return ActResult(load, view.evictions, round(view.pool_tokens.value))
+    return ActResult(load, view.preemptions, round(view.pool_tokens.value))
 
 
 def _print_line(line: str) -> None:

@@ -28,7 +28,7 @@ class ActResult:
     """An act as it was seen: by the clients, and by the server's own page of metrics when it was over."""
 
     load: ActLoad
-    evictions: MetricReading
+    preemptions: MetricReading
     pool_tokens: int
 
     @property
@@ -141,7 +141,7 @@ def _figures(before: ActResult, after: ActResult) -> Iterator[tuple[str, tuple[s
         pair([seconds(sum(r.frozen_s for r in seen.load.records), 1) for seen in both]),
     )
     yield "longest gap", pair([seconds(_longest(seen), 1) for seen in both])
-    yield "preemptions, by the server's count", pair([_number(seen.evictions) for seen in both])
+    yield "preemptions, by the server's count", pair([_number(seen.preemptions) for seen in both])
     yield "time to first token, median", pair([seconds(median(seen.first_content_s), 1) for seen in both])
     yield "time to first token, worst", pair([seconds(seen.first_content_s[-1], 1) for seen in both])
     yield "all answers complete after", pair([seconds(seen.lasted_s, 1) for seen in both])
@@ -195,7 +195,7 @@ def _closing(before: ActResult, after: ActResult) -> Iterator[Text]:
 
 def _print(console: Console, *lines: str | Text) -> None:
     for line in lines:
-        # Whoever reads a pipe wants lines whole; on a terminal they break between words.
+        # Lines for a pipe are whole; on a terminal they break between words.
         console.print(line, markup=False, soft_wrap=not console.is_terminal)
 
 

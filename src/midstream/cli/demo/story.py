@@ -1,7 +1,7 @@
 """The two acts of `midstream demo`: how many users request what from which server, and how long that takes.
 
 The numbers are chosen so that the commands that follow have enough to work with: 32 streams in each act are enough to
-show that fewer freeze, and 64 enough for advice. Answers take about seven seconds, so that with the cap nobody waits
+show that fewer freeze, and 64 enough for advice. Answers take about seven seconds, so that with the cap no user waits
 longer than ten for the first word.
 """
 

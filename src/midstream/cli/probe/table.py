@@ -43,7 +43,7 @@ def row(seen: Seen) -> tuple[str, ...]:
 
 def _print(console: Console, *lines: str) -> None:
     for line in lines:
-        # Whoever reads a pipe wants lines whole; on a terminal they break between words.
+        # Lines for a pipe are whole; on a terminal they break between words.
         console.print(line, soft_wrap=not console.is_terminal)
 
 

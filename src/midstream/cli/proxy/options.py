@@ -71,7 +71,7 @@ class AnswerOptions:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Send a comment to the client after so much silence of the server, and again. [never]",
+            help="Send a comment to the client whenever the server has sent nothing for so many seconds. [never]",
             show_default=False,
         ),
     ] = None
@@ -124,7 +124,7 @@ class RecordOptions:
         str | None,
         typer.Option(
             metavar="SECONDS",
-            help="Silence from which a gap is a freeze: 5, off, or text=5,reasoning=60,tool_call=10. "
+            help="Seconds from which a gap is a freeze: 5, off, or text=5,reasoning=60,tool_call=10. "
             f"[{FREEZE_AFTER}, or 5]",
             show_default=False,
         ),
@@ -134,7 +134,7 @@ class RecordOptions:
         str | None,
         typer.Option(
             metavar="SECONDS",
-            help="End a stream after so much silence, with an error event: 60, or text=30,reasoning=300. "
+            help="End a stream after a gap of so many seconds, with an error event: 60, or text=30,reasoning=300. "
             f"[{STALL_TIMEOUT}, or off]",
             show_default=False,
         ),

@@ -41,7 +41,7 @@ def write_page(
         sections(records, list(dict.fromkeys([*KINDS, *bys])), top, halves=halves, lost=lost),
     )
     written = html.encode()
-    # Whoever has the old page open never sees half of the new one.
+    # A browser that has the old page open never sees half of the new one.
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         draft.write_bytes(written)

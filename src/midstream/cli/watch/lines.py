@@ -1,4 +1,4 @@
-"""What `midstream watch` prints where nobody can redraw: a line for each reading, as it comes."""
+"""What `midstream watch` prints where nothing can be redrawn: a line for each reading, as it comes."""
 
 from __future__ import annotations
 

@@ -97,25 +97,25 @@ def title(view: ServerView, url: str) -> str:
 
 def header(view: ServerView | None) -> tuple[str, ...]:
     """Name the columns, in the engine's own words."""
-    if view is not None and view.evicted_now.exists:
+    if view is not None and view.preempted_now.exists:
         return ("time", "running", "waiting", "KV use", "paused", "since start", "tokens/s")
-    word = "evictions" if view is None else view.evictions_word
+    word = "preemptions" if view is None else view.preemptions_word
     return ("time", "running", "waiting", "KV use", f"{word}/s", "since start", "tokens/s")
 
 
 def row(at: float, view: ServerView, between: Between | None) -> tuple[str, ...]:
     """Return the cells of one reading."""
-    if view.evicted_now.exists:
-        evicted = number(view.evicted_now)
+    if view.preempted_now.exists:
+        preempted = number(view.preempted_now)
     else:
-        evicted = number(between.evictions_per_s if between else None, digits=2)
+        preempted = number(between.preemptions_per_s if between else None, digits=2)
     return (
         clock(at),
         number(view.running),
         number(view.waiting),
         share(view.kv_usage),
-        evicted,
-        number(view.evictions),
+        preempted,
+        number(view.preemptions),
         number(between.tokens_per_s if between else None),
     )
 
@@ -137,9 +137,9 @@ def notes(view: ServerView) -> Iterator[str]:
         reasons.setdefault(why, []).append(WORDS[name])
     for why, names in reasons.items():
         yield f"{UNKNOWN} {', '.join(names)}: {clean(why)}"
-    evictions = view.evictions
-    if evictions.why and (evictions.value is not None or not evictions.exists):
-        yield f"{view.evictions_word}: {evictions.why}"
+    preemptions = view.preemptions
+    if preemptions.why and (preemptions.value is not None or not preemptions.exists):
+        yield f"{view.preemptions_word}: {preemptions.why}"
     yield from view.notes
 
 
@@ -147,8 +147,8 @@ WORDS = {
     "running": "running",
     "waiting": "waiting",
     "kv_usage": "KV use",
-    "evictions": "since start",
-    "evicted_now": "paused",
+    "preemptions": "since start",
+    "preempted_now": "paused",
     "generated": "tokens",
     "pool_tokens": "KV cache",
 }

@@ -58,7 +58,7 @@ class BodyObserver:
         if session.ended:
             return
         if session.wait_from is not None:
-            self.tracker.on_partial_chunk(self._moment)  # a compressed piece whose contents nobody has read
+            self.tracker.on_partial_chunk(self._moment)  # a compressed piece whose contents were not read
         session.begin_wait(self._clock())
 
     def arrived(self, piece: bytes) -> None:

@@ -3,7 +3,7 @@
 Everything that streams, on every version from 1.40 on, passes three points: `request()` of the client, where the
 caller's time begins; `_process_response()`, which knows the HTTP response and the attempts it took; and the constructor
 of `Stream` or `AsyncStream`, whether it is called at once, by `.parse()` of a raw response, or by a helper. These three
-are patched on the SDK's own classes, once; clients and requests are left as they are. A call that nobody monitors
+are patched on the SDK's own classes, once; clients and requests are left as they are. A call that is not monitored
 passes them untouched.
 """
 
@@ -80,7 +80,7 @@ def _imported(_module: Any) -> None:
 
 
 def _patch_sdk() -> None:
-    from openai import AsyncStream, Stream  # noqa: PLC0415 - the SDK is loaded by whoever uses it
+    from openai import AsyncStream, Stream  # noqa: PLC0415 - the SDK is loaded by the program that uses it
     from openai._base_client import AsyncAPIClient, SyncAPIClient  # noqa: PLC0415
 
     _patches.wrap(SyncAPIClient, "request", _request)

@@ -1,6 +1,6 @@
 """Which service a host belongs to, by the values that OpenTelemetry's semantic conventions have for it.
 
-Only a host of the service itself counts. A machine, a load balancer or an API gateway that somebody rents from a cloud
+Only a host of the service itself counts. A machine, a load balancer or an API gateway that is rented from a cloud
 is a server of their own: it speaks OpenAI's protocol, and `openai` is what the conventions call that.
 """
 

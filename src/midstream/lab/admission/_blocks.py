@@ -20,7 +20,7 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """How many blocks nobody holds."""
+        """How many blocks are free."""
         return len(self._free)
 
     def take(self, count: int) -> list[int]:

@@ -95,7 +95,7 @@ class Sglang:
         return self._decode()
 
     def quiet_steps(self) -> int:
-        """See AdmissionRule. Once the batch is full nobody is admitted until it shrinks."""
+        """See AdmissionRule. Once the batch is full no request is admitted until it shrinks."""
         if not self._quiet:
             return 0
         computed = [sequence.computed for sequence in self._running]

@@ -97,7 +97,7 @@ class TensorRtLlm:
         )
 
     def _running_now(self) -> list[Sequence]:
-        """Collect who holds memory; behind the last who started nobody does."""
+        """Collect who holds memory; behind the last that started none does."""
         found: list[Sequence] = []
         for sequence in self._active:
             if not sequence.computed and not self._overcommits:

@@ -1,4 +1,4 @@
-"""Text Generation Inference: memory is reserved and nobody is evicted; yet answers stop in the middle.
+"""Text Generation Inference: memory is reserved and no request is preempted; yet answers stop in the middle.
 
 Follows TGI 3.3.7: `backends/v3/src/queue.rs`, `backend.rs` and `block_allocator.rs`,
 `router/src/validation.rs` and `router/src/infer/mod.rs`. From 3.1.1 on each pass reserves at most 1,024

@@ -1,7 +1,7 @@
 """TGI's and llama.cpp's `/metrics`: both write the page themselves, without Python's suffixes.
 
 TGI counts passes, not requests, in two of its histograms, and has no word for the pauses between them. llama.cpp has
-no eviction to count. `tgi_batch_total_tokens` and a KV gauge of llama.cpp are missing, as they are there.
+no preemption to count. `tgi_batch_total_tokens` and a KV gauge of llama.cpp are missing, as they are there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TensorRT-LLM's `/metrics` and `/prometheus/metrics`, and what is odd about them.
 
-The first is a JSON array with one object for each iteration since somebody last read it: reading takes it away, so a
+The first is a JSON array with one object for each iteration since it was read last: reading removes it, so a
 second reader steals. The gauges of the second show the latest iteration, but only as of the last request that
 completed; the one of paused requests is easily missed, and there is no counter of pauses.
 """
@@ -77,7 +77,7 @@ class TensorRtLlmMeter(Meter):
             self._gauges[name].set(value)
 
     def began(self, turn: Turn, load: EngineLoad, speed: float) -> None:
-        """Keep an iteration's figures until somebody reads them."""
+        """Keep an iteration's figures until they are read."""
         step, block = turn.step, self._flags.tokens_per_block
         most = load.capacity // block
         used = load.reserved_tokens // block

@@ -1,4 +1,4 @@
-"""vLLM's `/metrics`. Names, labels and buckets of 0.33; only the series that tell of load, waiting and eviction.
+"""vLLM's `/metrics`. Names, labels and buckets of 0.33; only the series that show load, waiting and preemption.
 
 Its trap is kept: a preemption is counted with the request's next token, that is (without asynchronous scheduling)
 when the freeze ends; and never, if the client leaves before.

@@ -1,4 +1,4 @@
-"""What emulated models say: one word a token, and tool calls that their schema allows. Nobody's prompt is used."""
+"""What emulated models say: one word a token, and tool calls that their schema allows. Prompts are not used."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def engines_with_series() -> list[EngineFacts]:
 
 def _preemptions_found(q: Query, t: Tuning, facts: EngineFacts, by: str) -> Alert:
     series, words = facts.required_series, facts.words
-    least = "> 0" if series.kind == "gauge" else f">= {t.evictions}"
+    least = "> 0" if series.kind == "gauge" else f">= {t.preemptions}"
     return Alert(
         series.alert,
         severity="warning",
@@ -124,7 +124,7 @@ def _freezes_beside_preemptions(q: Query, t: Tuning, facts: EngineFacts) -> Aler
         "StreamFreezesFromEviction",
         severity="warning",
         expr=q.with_traffic(
-            f"{q.count(FREEZES, t.window)} >= {t.freezes_with_evictions}\n{beside}\n"
+            f"{q.count(FREEZES, t.window)} >= {t.freezes_with_preemptions}\n{beside}\n"
             + q.guard(f"unless {_frozen_together(q, t)}"),
             ENDED,
             t.traffic_window,

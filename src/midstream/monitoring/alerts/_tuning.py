@@ -62,7 +62,7 @@ class Tuning:
     frozen_streams: int = _set(1, "Frozen at the same time, for as long as the alert waits.")
     frozen_share: float = _set(0.5, "Frozen of those that are open: the server as a whole is stuck [vllm-project/vllm#15996].")
     frozen_share_streams: int = _set(3, "So many must be frozen before a share of them means the server.")
-    open_gap_s: float = _set(60.0, "Nobody waits a minute in mid-sentence; the SDK gives up only after 600 s [openai-python].")
+    open_gap_s: float = _set(60.0, "Readers do not wait a minute in mid-sentence; the SDK gives up only after 600 s [openai-python].")
     gap_p99_s: float = _set(10.0, "One in a hundred answers stops for as long as attention lasts [Nielsen: 10 s]. A bucket's bound.")
     freeze_s: float = _set(5.0, "The gap that the objective forbids: midstream's own threshold. A bucket's bound.")
     objective: float = _set(99.5, "Percent of streams without a freeze, over 30 days.")
@@ -72,7 +72,7 @@ class Tuning:
     rising_window: str = _set("30m", "Compared with the same window `baseline` ago.")
     baseline: str = _set("1d", "What is usual: the same hour yesterday, as load follows the day.")
     stall_timeouts: int = _set(5, "In `window`: answers that the stall timeout ended. One is an accident, five are a server.")
-    hidden_freezes: int = _set(5, "In `window`: silences of the server that a busy caller never noticed.")
+    hidden_freezes: int = _set(5, "In `window`: gaps that a busy caller did not wait for.")
 
     length_share: float = _set(0.05, "Answers cut off by the limit. Depends on the work: below 0.1 % if limits were set from p99.9.")
     limit_hit_share: float = _set(0.05, "The same by token counts, which also sees truncated tool calls [vllm-project/vllm#53269].")
@@ -94,8 +94,8 @@ class Tuning:
     silence: str = _set("15m", "How long such a job may have no stream.")
     traffic_streams: int = _set(20, "Streams in `rising_window`, yesterday and a week ago, that make traffic expected now.")
 
-    evictions: int = _set(5, "In `window`: near zero is right [published: rate of preemptions near zero].")
-    freezes_with_evictions: int = _set(1, "Freezes in `window`: with evictions beside them the cause is known.")
+    preemptions: int = _set(5, "In `window`: near zero is right [published: rate of preemptions near zero].")
+    freezes_with_preemptions: int = _set(1, "Freezes in `window`: with preemptions beside them they may be the cause.")
     kv_low: float = _set(0.5, "KV cache in use for 95 % of `kv_window` stays below: the cap is too low, or there is no traffic.")
     kv_waiting: float = _set(1.0, "Requests waiting on average of `window`, and more than on average of `kv_window`.")
     kv_window: str = _set("1h", "Long enough to be a habit.")
