@@ -91,7 +91,14 @@ class ProxyServer(uvicorn.Server):
     are cut at once. `connections` are closed at the end, and `ended_by` is the signal.
     """
 
-    def __init__(self, app: ProxyApplication, connections: Connections, *, drain_s: float) -> None:
+    def __init__(
+        self,
+        app: ProxyApplication,
+        connections: Connections,
+        *,
+        drain_s: float,
+        takes_signals: bool = True,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -110,6 +117,7 @@ class ProxyServer(uvicorn.Server):
             )
         )
         self._upstreams = connections
+        self._takes_signals = takes_signals
         self.ready = threading.Event()
         self.ended_by: int | None = None
 
@@ -146,7 +154,7 @@ class ProxyServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle signals for as long as it serves; uvicorn would raise them again at the end."""
-        if threading.current_thread() is not threading.main_thread():
+        if not self._takes_signals or threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {each: signal.signal(each, self._on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -157,6 +165,10 @@ class ProxyServer(uvicorn.Server):
                 signal.signal(each, handler)
 
     def _on_signal(self, number: int, _frame: object) -> None:
+        self.end(number)
+
+    def end(self, number: int) -> None:
+        """End as this signal ends it, from any thread."""
         self.ended_by = self.ended_by or number
         self.stop(drain=number == signal.SIGTERM)
 

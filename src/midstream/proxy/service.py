@@ -35,7 +35,7 @@ class ProxySettings:
     """From names of headers to names of attributes."""
 
 
-def proxy_server(settings: ProxySettings) -> ProxyServer:
+def proxy_server(settings: ProxySettings, *, takes_signals: bool = True) -> ProxyServer:
     """Return the server of these settings, whose metrics go to the global meter provider."""
     monitors = (
         None if settings.monitor is None else MonitorChoice(settings.monitor, settings.attribute_headers)
@@ -45,7 +45,7 @@ def proxy_server(settings: ProxySettings) -> ProxyServer:
     application = ProxyApplication(
         settings.routes, connections, hosts, monitors, keep_alive_s=settings.keep_alive_s
     )
-    return ProxyServer(application, connections, drain_s=settings.drain_s)
+    return ProxyServer(application, connections, drain_s=settings.drain_s, takes_signals=takes_signals)
 
 
 def run(settings: ProxySettings, listener: socket.socket) -> int | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack
 
 from midstream.cli.common.errors import CliError
 from midstream.cli.common.listening import warn_if_public, why_not
 from midstream.cli.common.option_groups import with_option_groups
 from midstream.cli.proxy.options import AnswerOptions, MetricsOptions, ProxyListenOptions, RecordOptions
 from midstream.cli.proxy.show import introduction, log_to_standard_error
-from midstream.proxy.server import allow_open_files, listen
+from midstream.proxy.server import allow_open_files
 from midstream.proxy.service import ProxySettings, run
+from midstream.proxy.workers import listeners, run_workers
 from midstream.setup import Setup, setup
 
 
@@ -33,6 +35,7 @@ def proxy(
     midstream proxy --upstream https://api.openai.com --freeze-after text=5,reasoning=60
     midstream proxy --upstream http://vllm:8000 --host 0.0.0.0 --metrics-host 0.0.0.0    for other machines, too
     midstream proxy --upstream http://vllm:8000 --attribute-header X-Team --stall-timeout 60
+    midstream proxy --upstream http://vllm:8000 --workers 4    some hundred streams for each
 
     Metrics are served at http://127.0.0.1:9464/metrics, or sent where the standard OTEL_EXPORTER_OTLP_* variables
     say. SIGTERM ends it once the open streams have ended, or after --drain seconds; Ctrl-C ends it at once.
@@ -48,16 +51,19 @@ def proxy(
         attribute_headers=records.attribute_headers(),
     )
     allow_open_files()
+    count = listen_on.checked_workers()
     try:
-        listener = listen(listen_on.host, listen_on.port)
+        sockets = listeners(listen_on.host, listen_on.port, count)
     except OSError as error:
         raise CliError(why_not(error, listen_on.host, listen_on.port)) from error
-    with listener, _metrics(metrics) as handle:
+    with ExitStack() as closing, _metrics(metrics) as handle:
+        for each in sockets:
+            closing.enter_context(each)
         warn_if_public(listen_on.host, "use the upstream through this proxy")
         log_to_standard_error()
-        sys.stdout.write(introduction(settings, listener.getsockname()[1], handle))
+        sys.stdout.write(introduction(settings, sockets[0].getsockname()[1], handle, count))
         sys.stdout.flush()
-        ended_by = run(settings, listener)
+        ended_by = run(settings, sockets[0]) if count == 1 else run_workers(settings, sockets)
     if ended_by == signal.SIGINT:
         raise KeyboardInterrupt
 

@@ -18,6 +18,7 @@ from midstream.proxy.attributes import SECRET
 from midstream.proxy.routes import Routes, routes_of
 from midstream.proxy.service import DRAIN_S, HEAD_S
 from midstream.proxy.upstream import upstream_of
+from midstream.proxy.workers import CAN_FORK
 from midstream.runtime.settings import (
     FIRST_CONTENT_TIMEOUT,
     FREEZE_AFTER,
@@ -108,6 +109,20 @@ class ProxyListenOptions:
         int, typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0 is any free one.")
     ] = PORT
     allow_host: AllowHostOption = None
+    workers: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, max=256, help="How many processes serve, with one journal and one /metrics."
+        ),
+    ] = 1
+
+    def checked_workers(self) -> int:
+        """Return how many processes serve. Raises BadParameter where there can be only one."""
+        if self.workers > 1 and not CAN_FORK:
+            raise typer.BadParameter(
+                "this system has no fork(); run one process for each port instead.", param_hint="--workers"
+            )
+        return self.workers
 
 
 @dataclass(frozen=True, slots=True)

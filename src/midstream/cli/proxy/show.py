@@ -13,7 +13,7 @@ from midstream.proxy.upstream import Upstream
 from midstream.setup import Setup
 
 
-def introduction(settings: ProxySettings, port: int, metrics: Setup) -> str:
+def introduction(settings: ProxySettings, port: int, metrics: Setup, workers: int) -> str:
     """Return what is printed when it is up."""
     url = f"http://{url_host(settings.host)}:{port}"
     lines = [*_destinations(settings.routes), "", url, ""]
@@ -22,6 +22,8 @@ def introduction(settings: ProxySettings, port: int, metrics: Setup) -> str:
         lines.append("Nothing is recorded: MIDSTREAM_DISABLED is set.")
     elif monitor.journal is not None:
         lines.append(f"Journal: {clean(str(monitor.journal))}")
+    if workers > 1:
+        lines.append(f"Workers: {workers} processes")
     if metrics.prometheus_url is not None:
         lines.append(f"Metrics: {metrics.prometheus_url}")
     lines.append(f"Clients: OPENAI_BASE_URL={url}/v1")
