@@ -16,12 +16,14 @@ from benchmarks import (
     peers,
     reality,
     scale,
+    transport,
     writeup,
 )
 
 for title, main, arguments in (
     ("What it costs", overhead.main, []),
     ("What the least would cost", floor.main, []),
+    ("What it costs through an HTTP library", transport.main, []),
     (
         "What other instrumentations cost",
         peers.main,

@@ -118,13 +118,13 @@ class Session:
         """What the next chunk most probably brings, and which wait or hold would be the longest so far."""
         return self.steady, self.max_gap or 0.0, self.max_hold or 0.0
 
-    def on_steady_chunk(self, now: float) -> None:
-        """The wait ended with one more chunk of the same: what `runtime.generators` does in place."""
+    def on_steady_chunk(self, now: float, count: int = 1) -> None:
+        """The wait ended with so many more chunks of the same: what `runtime.generators` does in place for one."""
         wait_from, last = self.wait_from, self.last_event
         if wait_from is None:
             return
         self.wait_from = None
-        self.content_chunks += 1
+        self.content_chunks += count
         self.waited += now - wait_from
         if now - wait_from > CAUGHT_UP_S:
             self.caught_up = now

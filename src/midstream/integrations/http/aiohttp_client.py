@@ -16,8 +16,8 @@ from midstream.attribution.tcp_info import WireClock, wire_clock_of
 from midstream.integrations.ending import aiohttp_timeout, loop_end
 from midstream.integrations.http.following import Sending, observer_for, on_failure, sending
 from midstream.integrations.http.observer import BodyObserver
-from midstream.integrations.http.requests import Exchange
-from midstream.integrations.patching import Original, Patches, bind
+from midstream.integrations.http.requests import Exchange, is_to_be_read
+from midstream.integrations.patching import Original, Patches, bind, bound
 
 T = TypeVar("T")
 
@@ -40,16 +40,19 @@ def patch(library: Any, patches: Patches) -> None:
 
 
 def _request(original: Original) -> Original:
+    call = bound(original)
+
     async def request(session: Any, /, *args: Any, **kwargs: Any) -> Any:
         ours = sending(session)
         if ours is None:
-            return await bind(original, session)(*args, **kwargs)
-        with ours:
-            try:
-                response = await bind(original, session)(*args, **kwargs)
-            except BaseException as exc:
-                _on_failure(ours, session, args, kwargs, exc)
-                raise
+            return await call(session, *args, **kwargs)
+        try:
+            response = await call(session, *args, **kwargs)
+        except BaseException as exc:
+            _on_failure(ours, session, args, kwargs, exc)
+            raise
+        finally:
+            ours.active = False
         _observe(ours, response, kwargs)
         return response
 
@@ -68,13 +71,14 @@ def _closing(original: Original) -> Original:
 
 def _observe(request: Sending, response: Any, kwargs: dict[str, Any]) -> None:
     try:
-        if response.method != "POST":
+        content_type = response.headers.get("Content-Type", "")
+        if response.method != "POST" or not is_to_be_read(response.status, content_type):
             return
         exchange = Exchange(
             method=response.method,
             url=response.url,
             status=response.status,
-            content_type=response.headers.get("Content-Type", ""),
+            content_type=content_type,
             content_encoding=response.headers.get("Content-Encoding", ""),
             body=lambda: _body(kwargs),
         )

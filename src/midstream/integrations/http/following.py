@@ -7,10 +7,9 @@ outermost of them that is monitored, which is the one whose caller waits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import context as otel_context
 
@@ -25,15 +24,11 @@ from midstream.integrations.http.requests import (
     refused,
 )
 from midstream.integrations.openai.calls import is_call_in_progress
-from midstream.integrations.openai.pending import current_owner
 from midstream.runtime.monitor import Monitor
 from midstream.runtime.scope import Clients, opened_inside
 from midstream.runtime.stall import ReadEnd
 from midstream.stream.errors import error_type_of
 from midstream.stream.stalled import LibraryTimeout
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 clients = Clients()
 """The monitored clients of all HTTP libraries."""
@@ -42,17 +37,16 @@ clients = Clients()
 class Sending:
     """A request on its way through one library, until the head of its response is there.
 
-    Tasks that begin meanwhile inherit it with their context; it means nothing to them once the request is over.
+    Tasks that begin meanwhile inherit it with their context: what they send until it is over is sent for it.
     """
 
-    __slots__ = ("_active", "_owner", "_token", "monitor", "started")
+    __slots__ = ("active", "monitor", "started")
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
         self.started = monitor.process.clock()
-        self._active = True
-        self._owner = current_owner()
-        self._token: Token[Sending | None] | None = None
+        self.active = True
+        """Whether the request is still on its way. Who sends it says when it is not."""
 
     @property
     def started_at(self) -> float:
@@ -60,33 +54,22 @@ class Sending:
         process = self.monitor.process
         return process.wall() - (process.clock() - self.started)
 
-    @property
-    def active(self) -> bool:
-        """Whether the running code is part of this request, which is still on its way."""
-        return self._active and self._owner == current_owner()
-
-    def __enter__(self) -> Self:
-        self._token = _sending.set(self)
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._active = False
-        if self._token is not None:
-            with suppress(ValueError):  # left from another context, whose variables are gone with it
-                _sending.reset(self._token)
-
 
 _sending: ContextVar[Sending | None] = ContextVar("midstream_http_request", default=None)
 
 
 def sending(client: Any) -> Sending | None:
-    """The request that begins here, if it is to be followed here."""
+    """The request that begins here, if it is to be followed here. The caller ends it."""
     try:
         outer = _sending.get()
         if (outer is not None and outer.active) or is_call_in_progress():
             return None
         monitor = clients.monitor_of(client)
-        return None if monitor is None else Sending(monitor)
+        if monitor is None:
+            return None
+        request = Sending(monitor)
+        _sending.set(request)  # and left there: it means nothing once it is over, and to reset it takes time
+        return request  # noqa: TRY300 - what is above may raise as well
     except Exception as exc:  # noqa: BLE001 - the request goes out as it would without us
         report_internal_error("request", exc)
         return None

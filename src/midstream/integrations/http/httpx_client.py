@@ -15,10 +15,13 @@ from midstream.integrations.ending import http_timeout, response_end
 from midstream.integrations.http.following import Sending, observer_for, on_failure, sending
 from midstream.integrations.http.httpx_streams import ObservedDecoder, observed_kinds
 from midstream.integrations.http.observer import BodyObserver
-from midstream.integrations.http.requests import STREAMED, Exchange
+from midstream.integrations.http.requests import Exchange, is_to_be_read
 from midstream.integrations.openai.pending import mark_observed
 from midstream.integrations.openai.requests import count_retries
 from midstream.integrations.patching import Original, Patches, bound
+
+_FOLLOWED = "POST"
+"""The method of every request that can have an answer to follow. Most of a program's others are GETs."""
 
 
 def client_types(library: Any) -> tuple[type, ...]:
@@ -37,15 +40,18 @@ def _sync(original: Original, kind: Callable[..., Any]) -> Original:
     call = bound(original)
 
     def send(client: Any, /, *args: Any, **kwargs: Any) -> Any:
-        request = sending(client) if _may_be_followed(args) else None
+        if args and getattr(args[0], "method", _FOLLOWED) != _FOLLOWED:
+            return call(client, *args, **kwargs)
+        request = sending(client)
         if request is None:
             return call(client, *args, **kwargs)
-        with request:
-            try:
-                response = call(client, *args, **kwargs)
-            except BaseException as exc:
-                on_failure(request, lambda: _failed(*args, **kwargs), exc)
-                raise
+        try:
+            response = call(client, *args, **kwargs)
+        except BaseException as exc:
+            on_failure(request, lambda: _failed(*args, **kwargs), exc)
+            raise
+        finally:
+            request.active = False
         observe(request, response, kind, on_loop=False)
         return response
 
@@ -56,24 +62,22 @@ def _async(original: Original, kind: Callable[..., Any]) -> Original:
     call = bound(original)
 
     async def send(client: Any, /, *args: Any, **kwargs: Any) -> Any:
-        request = sending(client) if _may_be_followed(args) else None
+        if args and getattr(args[0], "method", _FOLLOWED) != _FOLLOWED:
+            return await call(client, *args, **kwargs)
+        request = sending(client)
         if request is None:
             return await call(client, *args, **kwargs)
-        with request:
-            try:
-                response = await call(client, *args, **kwargs)
-            except BaseException as exc:
-                on_failure(request, lambda: _failed(*args, **kwargs), exc)
-                raise
+        try:
+            response = await call(client, *args, **kwargs)
+        except BaseException as exc:
+            on_failure(request, lambda: _failed(*args, **kwargs), exc)
+            raise
+        finally:
+            request.active = False
         observe(request, response, kind, on_loop=True)
         return response
 
     return send
-
-
-def _may_be_followed(args: tuple[Any, ...]) -> bool:
-    """Whether a request can have an answer to follow, by its method: most of a program's others are GETs."""
-    return not args or getattr(args[0], "method", "POST") == "POST"
 
 
 def observe(
@@ -90,11 +94,12 @@ def observe(
     response is not followed. Of a compressed body the reader must use the response's decoder, or call `read_copy`.
     """
     try:
-        asked, headers = response.request, response.headers
-        if asked.method != "POST":
-            return None
-        content_type = headers.get("content-type", "")
-        if response.status_code < 400 and not content_type.lower().startswith(STREAMED):
+        headers = response.headers
+        content_type = _content_type(headers)
+        if not is_to_be_read(response.status_code, content_type):
+            return None  # nearly every response of a program
+        asked = response.request
+        if asked.method != _FOLLOWED:
             return None
         exchange = Exchange(
             method=asked.method,
@@ -125,6 +130,17 @@ def observe(
     except Exception as exc:  # noqa: BLE001 - the response is read as it would be without us
         report_internal_error("response", exc)
     return None
+
+
+def _content_type(headers: Any) -> str:
+    """What `headers.get()` returns, which decodes names and values and takes four times as long."""
+    items = getattr(headers, "_list", None)
+    if items is None:
+        return str(headers.get("content-type", ""))
+    for _, name, value in items:
+        if name == b"content-type":
+            return str(value, "latin-1")
+    return ""
 
 
 def read_copy(response: Any, piece: bytes) -> None:

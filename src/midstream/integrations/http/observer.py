@@ -27,11 +27,13 @@ class BodyObserver:
         "__weakref__",
         "_clock",
         "_encoded",
+        "_long_s",
         "_moment",
         "_read",
         "_session",
         "_splitter",
         "_steady",
+        "_whole",
         "tracker",
     )
 
@@ -49,8 +51,11 @@ class BodyObserver:
         self._read = read
         self._splitter = splitter
         self._encoded = encoded
+        self._long_s = tracker.attribution.long_s
         self._moment = 0.0
         self._steady = Steady()
+        self._whole = True
+        """Whether the pieces so far end with an event."""
 
     def asked(self) -> None:
         """The reader asks for the next piece."""
@@ -97,43 +102,47 @@ class BodyObserver:
         self.tracker.closed(exc)
 
     def _take(self, piece: bytes, now: float) -> None:
-        session, splitter = self._session, self._splitter
         try:
             at, length = 0, len(piece)
             while at < length:
-                if not splitter.pending:
+                if self._whole:
                     count, at = self._steady.run(piece, at)
                     if count:
                         self._steadies(count, now)
-                        continue
+                        if at == length:
+                            return
                 end = piece.find(b"\n\n", at) + 2
                 part = piece[at : end if end > 1 else length]
                 at += len(part)
                 self._parse(part, now)
         except Exception as exc:  # noqa: BLE001 - a piece may be anything at all
             report_internal_error("event reader", exc)
-        if session.wait_from is not None:
+        if self._session.wait_from is not None:
             self.tracker.on_partial_chunk(now)
 
     def _steadies(self, count: int, now: float) -> None:
         """So many events came that were recognised by their bytes."""
-        session, reading = self._session, self._steady.reading
+        session, reading = self._session, self._steady.reading or NOTHING
+        while reading is not session.steady or now - session.last_event >= self._long_s:
+            if session.wait_from is None:
+                session.begin_wait(now)
+            self.tracker.read(None, lambda _: reading, now)
+            count -= 1
+            if not count:
+                return
         if session.wait_from is None:
             session.begin_wait(now)
-        self.tracker.read(None, lambda _: reading or NOTHING, now)
-        for _ in range(count - 1):
-            session.begin_wait(now)
-            self.tracker.read(None, lambda _: reading or NOTHING, now)
+        session.on_steady_chunk(now, count)
 
     def _parse(self, part: bytes, now: float) -> None:
-        session, splitter = self._session, self._splitter
-        whole = not splitter.pending
+        session, splitter, whole = self._session, self._splitter, self._whole
         for name, data in splitter.split(part):
             if session.wait_from is None:
                 session.begin_wait(now)
             reading = self._event(name, data, now)
             if whole and reading is not None and reading is session.steady and not splitter.pending:
                 self._steady.learn(part, reading, self._reading_of)
+        self._whole = not splitter.pending
 
     def _event(self, name: bytes, data: bytes, now: float) -> Reading | None:
         if data == DONE:

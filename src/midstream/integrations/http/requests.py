@@ -21,8 +21,7 @@ from midstream.stream.model import Call
 
 _EVENT_STREAM = "text/event-stream"
 _JSON_LINES = "application/x-ndjson"
-STREAMED = (_EVENT_STREAM, _JSON_LINES)
-"""The media types of answers to follow."""
+_STREAMED = (_EVENT_STREAM, _JSON_LINES)
 LONGEST_BODY = 64 << 20
 """Bytes of a request's body that are parsed. Of a larger one only the path is known."""
 _PATHS = {
@@ -75,12 +74,17 @@ class Followed:
     read: Callable[[Any], Reading]
 
 
+def is_to_be_read(status: int, content_type: str) -> bool:
+    """Whether a response to a POST is more than one of a program's many others: it streams, or it is a refusal."""
+    return status >= 400 or content_type.lower().startswith(_STREAMED)
+
+
 def may_stream(exchange: Exchange) -> bool:
     """Whether a response can be an answer to follow, by its head alone."""
     return (
         exchange.method.upper() == "POST"
         and 200 <= exchange.status < 300
-        and exchange.content_type.lower().startswith(STREAMED)
+        and exchange.content_type.lower().startswith(_STREAMED)
     )
 
 

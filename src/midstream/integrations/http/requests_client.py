@@ -18,8 +18,8 @@ from midstream.attribution.tcp_info import WireClock, wire_clock_of
 from midstream.integrations.ending import http_timeout, socket_end
 from midstream.integrations.http.following import Sending, observer_for, on_failure, sending
 from midstream.integrations.http.observer import BodyObserver
-from midstream.integrations.http.requests import Exchange
-from midstream.integrations.patching import Original, Patches, bind
+from midstream.integrations.http.requests import Exchange, is_to_be_read
+from midstream.integrations.patching import Original, Patches, bound
 
 _request: ContextVar[Sending | None] = ContextVar("midstream_requests", default=None)
 
@@ -36,27 +36,30 @@ def patch(library: Any, patches: Patches) -> None:
 
 
 def _sent_by_session(original: Original) -> Original:
+    call = bound(original)
+
     def send(session: Any, /, *args: Any, **kwargs: Any) -> Any:
         ours = sending(session)
         if ours is None:
-            return bind(original, session)(*args, **kwargs)
-        token = _request.set(ours)
+            return call(session, *args, **kwargs)
+        _request.set(ours)
         try:
-            with ours:
-                return bind(original, session)(*args, **kwargs)
+            return call(session, *args, **kwargs)
         finally:
-            _request.reset(token)
+            ours.active = False
 
     return send
 
 
 def _sent_by_adapter(original: Original) -> Original:
+    call = bound(original)
+
     def send(adapter: Any, /, *args: Any, **kwargs: Any) -> Any:
         ours = _request.get()
         if ours is None or not ours.active:
-            return bind(original, adapter)(*args, **kwargs)
+            return call(adapter, *args, **kwargs)
         try:
-            response = bind(original, adapter)(*args, **kwargs)
+            response = call(adapter, *args, **kwargs)
         except BaseException as exc:
             on_failure(ours, lambda: _failed(*args, **kwargs), exc)
             raise
@@ -68,14 +71,18 @@ def _sent_by_adapter(original: Original) -> Original:
 
 def _observe(request: Sending, response: Any) -> None:
     try:
-        asked, headers, raw = response.request, response.headers, response.raw
+        headers = response.headers
+        content_type = headers.get("content-type", "")
+        if not is_to_be_read(response.status_code, content_type):
+            return
+        asked, raw = response.request, response.raw
         if asked.method != "POST" or not hasattr(raw, "stream"):
             return
         exchange = Exchange(
             method=asked.method,
             url=_Url(asked.url),
             status=response.status_code,
-            content_type=headers.get("content-type", ""),
+            content_type=content_type,
             content_encoding=headers.get("content-encoding", ""),
             body=lambda: asked.body,
         )
