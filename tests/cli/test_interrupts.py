@@ -103,7 +103,7 @@ def test_every_command_is_tried() -> None:
 
 @pytest.mark.parametrize("command", ARGUMENTS)
 def test_during_any_import(command: str, journal: Path, tmp_path: Path) -> None:
-    """At every 45th module: libraries turn a KeyboardInterrupt in the middle of their import into other errors."""
+    """At every 80th module: libraries turn a KeyboardInterrupt in the middle of their import into other errors."""
     words = arguments(command, journal, tmp_path)
 
     def run(at: int) -> tuple[int, int, str, str]:
@@ -117,12 +117,12 @@ def test_during_any_import(command: str, journal: Path, tmp_path: Path) -> None:
         return at, done.returncode, done.stdout, done.stderr
 
     with ThreadPoolExecutor(2) as pool:
-        ended = list(pool.map(run, range(1, 500, 45)))
+        ended = list(pool.map(run, range(1, 500, 80)))
     interrupted = [each for each in ended if each[1] == 130]
     assert interrupted[0] == (1, 130, "", "")
     lines = [line for _, _, _, err in interrupted for line in err.splitlines()]
     assert [line for line in lines if not line.startswith("midstream: ")] == []
-    assert len(interrupted) >= 6
+    assert len(interrupted) >= 4
     # There are fewer modules than numbers: such a command has ended as if nothing had been.
     assert {status for _, status, _, _ in ended} <= {0, 1, 130}
     assert all("Traceback" not in out + err for _, _, out, err in ended)

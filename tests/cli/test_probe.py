@@ -218,7 +218,7 @@ def test_a_calm_server_is_called_calm(capsys: Printed) -> None:
         "frozen         0 of 2 (silent for 5 s or more)\n"
         "tokens         4 in # s, # per second in all\n"
         "\n"
-        "No stream froze; longest silence # s.\n"
+        "No stream froze; longest gap # s.\n"
     )
 
 
@@ -895,7 +895,7 @@ def mid_stream(answer: Answer, *more: str, capsys: Printed) -> tuple[list[str], 
 
 
 def test_an_error_event_fails_the_stream(capsys: Printed) -> None:
-    """What the server says of its failure is quoted, and the silence before it is counted."""
+    """What the server says of its failure is quoted, and the gap before it is counted."""
     words, lines = mid_stream(
         lambda _: events(role(), text("a"), frame({"error": {"message": "KV cache\x1b[2J is full"}}), DONE),
         capsys=capsys,
@@ -904,7 +904,7 @@ def test_an_error_event_fails_the_stream(capsys: Printed) -> None:
     assert "never ended" in " ".join(words)
     assert lines == [
         "Stream 1: URL/v1 failed while streaming (KV cache is full); see the server's log.",
-        "1 of 1 streams failed. No stream froze; longest silence # s.",
+        "1 of 1 streams failed. No stream froze; longest gap # s.",
     ]
 
 
@@ -928,7 +928,7 @@ def test_a_broken_connection_fails_the_stream(capsys: Printed) -> None:
 
 
 def test_silence_beyond_the_timeout_fails_the_stream(capsys: Printed) -> None:
-    """The silence that nothing ended is the longest gap, and a freeze."""
+    """A gap that nothing ended is the longest, and a freeze."""
 
     async def freezing() -> AsyncIterator[str]:
         yield role() + text("a") + text("b")
@@ -1052,7 +1052,7 @@ def test_some_streams_may_fail_where_others_do_not(capsys: Printed) -> None:
         "Streams 3, 4: URL/v1 takes no more requests now (429: Slow down); "
         "wait, or lower --count and --concurrency."
     )
-    assert blurred(lines[15]) == "2 of 4 streams failed. No stream froze; longest silence # s."
+    assert blurred(lines[15]) == "2 of 4 streams failed. No stream froze; longest gap # s."
 
 
 # On a terminal, and interrupted
@@ -1363,13 +1363,13 @@ FROZEN = {"max_gap_s": 6.0, "freezes": 1, "frozen_s": 6.0}
 @pytest.mark.parametrize(
     ("records", "at_a_time", "said"),
     [
-        ([{}], 4, "No silence could be measured: that takes an answer that arrives in several pieces."),
-        ([{"max_gap_s": 0.094}], 4, "No stream froze; longest silence 0.09 s."),
+        ([{}], 4, "No gap could be measured: that takes an answer that arrives in several pieces."),
+        ([{"max_gap_s": 0.094}], 4, "No stream froze; longest gap 0.09 s."),
         (
             [{"max_gap_s": 0.1}, {"max_gap_s": 0.0, "buffered": True}],
             4,
             (
-                "No stream froze; longest silence 0.10 s. 1 of 2 streams arrived in one burst, which hides "
+                "No stream froze; longest gap 0.10 s. 1 of 2 streams arrived in one burst, which hides "
                 "any freeze: something between holds answers back; look for a proxy that buffers."
             ),
         ),
@@ -1396,7 +1396,7 @@ FROZEN = {"max_gap_s": 6.0, "freezes": 1, "frozen_s": 6.0}
             1,
             (
                 "1 of 1 streams froze, for 6.00 s: the server fell silent in mid-answer. The tokens of that "
-                "silence came all at once after it, so they were held back: look at the server's parser for "
+                "gap came all at once after it, so they were held back: look at the server's parser for "
                 "tool calls or reasoning, and at proxies between."
             ),
         ),

@@ -48,7 +48,6 @@ class HookRunner:
         self._clock = clock
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._worker = Worker("midstream-hooks", self._run)
-        self._last: object = None
         self._behind = False
         self._budget_s = PATIENCE_S
         self._budget_at = clock()
@@ -123,11 +122,7 @@ class HookRunner:
                     return
                 continue
             try:
-                if (
-                    value is None or value is not self._last
-                ):  # a record whose hand-over was interrupted comes again
-                    self._last = value
-                    hook(value)
+                hook(value)
             except BaseException as exc:  # noqa: BLE001 - a hook may fail in any way, and only its owner shall notice
                 name = getattr(hook, "__qualname__", type(hook).__name__)
                 self._log.warn(
@@ -138,7 +133,6 @@ class HookRunner:
                 done.release()
                 if self._jobs.empty():
                     self._behind = False
-                    self._last = None
             del hook, value, done
 
 

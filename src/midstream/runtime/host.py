@@ -82,16 +82,33 @@ CLAIM_S = 5.0
 """How long one thread may take to end a stream; after that it was interrupted, and another may go on."""
 
 
+class CalledOnce:
+    """A hook that is called the first time only: an end that was interrupted may queue it again."""
+
+    def __init__(self, hook: Callable[[StreamRecord], object]) -> None:
+        self.__qualname__ = getattr(hook, "__qualname__", type(hook).__name__)
+        self._hook = [hook]
+
+    def __call__(self, record: StreamRecord) -> None:
+        """Call it, if that was not done."""
+        try:
+            hook = self._hook.pop()  # one step, which an exception cannot divide
+        except IndexError:
+            return
+        hook(record)
+
+
 class Ending:
     """How far the end of a stream has come."""
 
-    __slots__ = ("claimed_at", "delivered", "dropped_at", "measured", "record", "was_dropped")
+    __slots__ = ("claimed_at", "delivered", "dropped_at", "hook", "measured", "record", "was_dropped")
 
     def __init__(self) -> None:
         self.claimed_at: float | None = None
         self.was_dropped = False
         self.dropped_at: float | None = None
         self.record: StreamRecord | None = None
+        self.hook: CalledOnce | None = None
         self.measured = 0
         self.delivered = 0  # how many of the receivers of the record have been given it
 
@@ -123,6 +140,8 @@ def deliver(
         ending.delivered = 2
         if host.journal is not None:
             host.journal.write(record)
-    if ending.delivered == 2:  # a queue that recognizes the same record
-        host.hooks.call(host.settings.on_end, record, wait=wait)
+    if ending.delivered == 2:
+        if host.settings.on_end is not None:
+            ending.hook = ending.hook or CalledOnce(host.settings.on_end)
+            host.hooks.call(ending.hook, record, wait=wait)
         ending.delivered = 3

@@ -261,10 +261,11 @@ class Tracker(Freezing):
         session = self.session
         if session.ended and not resume:
             return
-        ending = self._claim()
-        if ending is None:
-            return
-        try:
+        ending = None
+        try:  # from the claim on: an exception of a signal handler may come at any line
+            ending = self._claim()
+            if ending is None:
+                return
             if ending.record is None:
                 ending.record = self._end(now, end, error_type, answered=answered)
             if ending.record is not None:
@@ -282,7 +283,8 @@ class Tracker(Freezing):
         except Exception as exc:  # noqa: BLE001 - the caller's stream ends as it would without us
             report_internal_error("record", exc)
         finally:
-            ending.claimed_at = None
+            if ending is not None:
+                ending.claimed_at = None
         self._context = None  # the caller's own, and the garbage collector may come late
         self.withdraw()
 
