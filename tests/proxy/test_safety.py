@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from midstream.proxy import incoming
 from midstream.proxy.request_copy import LONGEST_COPY, RequestCopy
 from midstream.proxy.routes import Route, Routes, routes_of
-from midstream.proxy.server import MAX_HEAD_BYTES
+from midstream.proxy.server import MAX_HEAD_BYTES, ProxyProtocol
 from midstream.proxy.upstream import Upstream, upstream_of
 from support.certificate import CERTIFICATE
-from support.proxying import ASK, LAST, chunked, post, proxied, raw_server, sending
+from support.proxying import ASK, LAST, Line, chunked, post, proxied, raw_server, read_all, sending
+from support.waiting import until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 HOST = b"Host: localhost\r\n"
@@ -203,6 +205,96 @@ def test_the_certificate_of_an_upstream_is_verified(
     else:
         assert json.loads(got.partition(b"\r\n\r\n")[2])["error"]["code"] == "upstream_certificate"
         assert keys == []
+
+
+# Limits
+
+
+def test_a_client_that_stops_in_its_body_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 408; the upstream, which has half of it, is left."""
+    monkeypatch.setattr(incoming, "PIECE_S", 0.2)
+    left = threading.Event()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            while connection.recv(65536):
+                pass
+        left.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        with proxied(f"http://127.0.0.1:{listener.getsockname()[1]}") as proxy:
+            got = proxy.ask(post()[:-20])
+            assert left.wait(20)
+
+    assert got.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(got.partition(b"\r\n\r\n")[2])["error"]["code"] == "slow_request"
+
+
+def test_a_connection_without_a_request_is_closed_and_a_stream_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a head is no request. A stream may be silent for longer than that."""
+    monkeypatch.setattr(ProxyProtocol, "idle_s", 0.2)
+    go_on = threading.Event()
+
+    def play(line: Line) -> None:
+        line.send(OK[:-1])
+        assert go_on.wait(20)
+        line.send(OK[-1:])
+
+    with raw_server(play) as upstream, proxied(upstream.url) as proxy, proxy.connect() as stream:
+        stream.sendall(CLOSED)
+        until(lambda: upstream.lines)
+        assert [proxy.ask(sent) for sent in (b"", GET)] == [b"", b""]  # both are closed without a word
+        go_on.set()
+        assert read_all(stream).endswith(b"ok")
+
+
+def test_one_connection_too_many_closes_the_oldest_idle_one_and_no_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that opens thousands of connections takes none from those that are served."""
+    monkeypatch.setattr(ProxyProtocol, "most_connections", 3)
+    go_on = threading.Event()
+
+    def play(line: Line) -> None:
+        assert go_on.wait(20)
+        line.send(OK)
+
+    with (
+        raw_server(play) as upstream,
+        proxied(upstream.url) as proxy,
+        proxy.connect() as stream,
+        proxy.connect() as oldest,
+    ):
+        stream.sendall(CLOSED)
+        until(lambda: upstream.lines)
+        with proxy.connect(), proxy.connect():
+            assert read_all(oldest) == b""
+            go_on.set()
+            assert read_all(stream).endswith(b"ok")
+
+
+def test_trailers_are_read_and_not_passed_on() -> None:
+    """In neither direction: what follows the last chunk is not taken for a header, nor for a second message."""
+    trailer = b"0\r\nHost: evil\r\nContent-Length: 99\r\n\r\n"
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n" + chunked(b"ok")
+
+    def play(line: Line) -> None:
+        line.send(answer + b"0\r\nX-Sum: 1\r\n\r\n")
+
+    with raw_server(play) as upstream, proxied(upstream.url) as proxy:
+        request_ = (
+            b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(b"a") + trailer
+        )
+        got = proxy.ask(request_ + CLOSED)
+
+    assert [line.body for line in upstream.lines] == [chunked(b"a") + LAST, b""]
+    assert b"evil" not in upstream.lines[0].head
+    assert got.count(chunked(b"ok") + LAST) == 2
+    assert b"x-sum" not in got.lower()
 
 
 # Routes
