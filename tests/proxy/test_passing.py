@@ -6,12 +6,15 @@ import gzip
 import socket
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from midstream.proxy import connections
 from midstream.testing import DONE, finish, role, text
 from support.proxying import ASK, LAST, SSE_HEAD, Line, chunked, post, proxied, raw_server, read_all
+from support.waiting import until
 
 EVENTS = [event.encode() for event in (role(), text("Hel"), text("lo"), finish(), DONE)]
 CLOSE = b"Connection: close"
@@ -219,6 +222,36 @@ def test_what_is_larger_than_any_buffer_is_held_back_at_its_source(client_reads:
     listener.close()
     assert written == BIG * len(piece)
     assert got > (written if client_reads else 2)
+
+
+@pytest.mark.parametrize("streams", [0, 70])
+def test_a_connection_to_the_server_is_used_again(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many streams are open beside it."""
+    monkeypatch.setattr(connections, "KEEP_ALIVE_S", 60.0)  # a slow machine must not take longer than that
+    go_on = threading.Event()
+
+    def play(line: Line) -> None:
+        if line.head.startswith(b"POST"):
+            line.send(SSE_HEAD)
+            assert go_on.wait(20)
+            line.send(LAST)
+        else:
+            line.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    with ExitStack() as stack:
+        upstream = stack.enter_context(raw_server(play))
+        proxy = stack.enter_context(proxied(upstream.url))
+        clients = [stack.enter_context(proxy.connect()) for _ in range(streams)]
+        for client in clients:
+            client.sendall(post(ASK, b"/v1/chat/completions", CLOSE))
+        until(lambda: len(upstream.lines) == streams)
+        for _ in range(3):
+            asked = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            assert proxy.ask(asked).endswith(b"ok")
+        go_on.set()
+        assert all(read_all(client).endswith(LAST) for client in clients)
+
+    assert len({id(line.connection) for line in upstream.lines[streams:]}) == 1
 
 
 def test_a_websocket_is_refused_with_a_reason() -> None:

@@ -27,7 +27,8 @@ CONNECT_S = 5.0
 """How long an upstream may take to accept a connection."""
 KEEP_ALIVE_S = 3.0
 """How long an idle connection to an upstream is kept: less than uvicorn's 5 s, or requests would meet closed ones."""
-_IDLE_CONNECTIONS = 64
+_IN_A_POOL = 64
+"""Requests that share a pool of connections: httpx looks at all connections of a pool for each of its requests."""
 _OBSERVED = observed_kinds(httpx.SyncByteStream, httpx.AsyncByteStream)[1]
 
 UpstreamBroke = httpx.TransportError
@@ -37,9 +38,10 @@ UpstreamBroke = httpx.TransportError
 class UpstreamAnswer:
     """The head of an upstream's answer, and its body as it comes in."""
 
-    def __init__(self, response: httpx.Response, observer: BodyObserver | None) -> None:
+    def __init__(self, response: httpx.Response, observer: BodyObserver | None, pool: _Pool) -> None:
         self._response = response
         self._observer = observer
+        self._pool = pool
         self.status = response.status_code
         self.headers: Headers = client_headers(response.headers.raw)
         encoding = response.headers.get("content-encoding", "").strip().lower()
@@ -82,7 +84,16 @@ class UpstreamAnswer:
     async def close(self) -> None:
         """Give the connection back, or close it if the body is not read to its end."""
         stream: Any = self._response.stream
+        self._pool.requests -= 1
         await stream.aclose()
+
+
+class _Pool:
+    """Some of the connections, and how many requests they serve."""
+
+    def __init__(self, transport: httpx.AsyncHTTPTransport) -> None:
+        self.transport = transport
+        self.requests = 0
 
 
 class _Body(httpx.AsyncByteStream):
@@ -99,14 +110,23 @@ class Connections:
 
     def __init__(self, *, head_s: float | None, verify: ssl.SSLContext | None = None) -> None:
         self._head_s = head_s
-        limits = httpx.Limits(
-            max_connections=None,
-            max_keepalive_connections=_IDLE_CONNECTIONS,
-            keepalive_expiry=KEEP_ALIVE_S,
-        )
-        self._transport = httpx.AsyncHTTPTransport(
-            verify=True if verify is None else verify, limits=limits, http1=True, http2=False
-        )
+        self._verify = verify or httpx.create_ssl_context()
+        self._pools: list[_Pool] = []
+
+    def _pool(self) -> _Pool:
+        """The first pool that has room: with few requests there is one, whose connections are used again."""
+        found = next((pool for pool in self._pools if pool.requests < _IN_A_POOL), None)
+        if found is None:
+            limits = httpx.Limits(
+                max_connections=None,
+                max_keepalive_connections=_IN_A_POOL,
+                keepalive_expiry=KEEP_ALIVE_S,
+            )
+            found = _Pool(
+                httpx.AsyncHTTPTransport(verify=self._verify, limits=limits, http1=True, http2=False)
+            )
+            self._pools.append(found)
+        return found
 
     async def send(
         self,
@@ -132,9 +152,12 @@ class Connections:
             stream=_Body(body),
             extensions={"timeout": limits, "target": target},
         )
+        pool = self._pool()
+        pool.requests += 1
         try:
-            response = await self._transport.handle_async_request(request)
+            response = await pool.transport.handle_async_request(request)
         except BaseException as error:
+            pool.requests -= 1
             if sending is not None:
                 failed = Exchange(method=method, url=request.url, status=0, body=copy.value)
                 on_failure(sending, lambda: failed, error)
@@ -145,6 +168,7 @@ class Connections:
         limits["read"] = None
         response.request = request
         if response.status_code > 599:
+            pool.requests -= 1
             await response.aclose()
             raise RefusedRequestError(
                 502, "The model server sent no valid HTTP.", "upstream_invalid", UPSTREAM
@@ -152,8 +176,9 @@ class Connections:
         observer = (
             None if sending is None else observe(sending, response, _OBSERVED, on_loop=True, body=copy.value)
         )
-        return UpstreamAnswer(response, observer)
+        return UpstreamAnswer(response, observer, pool)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._transport.aclose()
+        for pool in self._pools:
+            await pool.transport.aclose()
