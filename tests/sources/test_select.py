@@ -83,6 +83,7 @@ def test_conditions_are_about_names_of_ours_and_attributes() -> None:
         "team=search",
         "team!=ads",
         "tier != gold",
+        "phase!=reasoning",
     ):
         assert condition(text)(record), text
     for text in ("model=big", "team=ads", "team!=search", "tier=gold", "outcome=timeout"):

@@ -9,6 +9,7 @@ from typing import Any
 
 from midstream.advice.threshold import threshold_of
 from midstream.report.grouping import grouped
+from midstream.report.phases import by_phase
 from midstream.report.summary import summarise
 from midstream.report.words import in_words
 from midstream.stream.model import StreamRecord
@@ -25,6 +26,7 @@ def document(
         "last_started_at": max((record.started_at for record in records), default=None),
         "freeze_after_s": threshold.value_s,
         "words": list(in_words(records, zone)),
+        "phases": [asdict(phase) for phase in by_phase(records)],
         "total": asdict(summarise(records)),
         "by": {
             by: [

@@ -10,6 +10,7 @@ from midstream.report.answer_lengths import lengths, limit_use
 from midstream.report.before_after import section
 from midstream.report.gaps import by_model, exceedance, gap_counts
 from midstream.report.grouping import grouped
+from midstream.report.phases import phase_table
 from midstream.report.section import Section
 from midstream.report.tables import tables
 from midstream.report.timeline import timeline
@@ -34,6 +35,7 @@ def sections(
     threshold = threshold_of(records)
     models = by_model(records)
     gaps = (gap_counts(models, threshold), exceedance(models, threshold))
+    phases = phase_table(records)
     tokens = (lengths(records), limit_use(records))
     parts = [
         Section("In short", sentences=(*in_words(records, zone), *(f"Note: {note}." for note in lost))),
@@ -43,6 +45,7 @@ def sections(
             "How long",
             sentences=() if any(gaps) else ("No gap could be measured, so there is none to draw.",),
             figures=tuple(figure for figure in gaps if figure is not None),
+            tables=() if phases is None else (phases,),
         ),
         Section(
             "Lengths and limits",

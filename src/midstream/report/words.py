@@ -9,6 +9,7 @@ from datetime import tzinfo
 from midstream._support.numbers import bounds, moment, percent, plural, seconds, zone_name
 from midstream.advice.threshold import Threshold, is_measured, threshold_of
 from midstream.report.grouping import name_of
+from midstream.report.phases import phase_sentence
 from midstream.report.summary import StreamSummary, summarise
 from midstream.report.went_on import went_on
 from midstream.stream.model import Outcome, StreamRecord
@@ -38,6 +39,7 @@ def in_words(records: Sequence[StreamRecord], zone: tzinfo | None = None) -> tup
 def _sentences(records: Sequence[StreamRecord], total: StreamSummary, zone: tzinfo | None) -> Iterator[str]:
     yield _what(records, zone)
     yield _froze(total, threshold_of(records))
+    yield phase_sentence(records)
     yield _where(records, total)
     yield _whose(records, total)
     if total.hidden:

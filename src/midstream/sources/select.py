@@ -32,6 +32,7 @@ _FIELDS: Mapping[str, Callable[[StreamRecord], object]] = {
     "operation": lambda record: record.operation,
     "provider": lambda record: record.provider,
     "outcome": lambda record: record.outcome.value,
+    "phase": lambda record: record.max_gap_phase,
 }
 
 

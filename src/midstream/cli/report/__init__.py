@@ -22,6 +22,7 @@ from midstream.cli.report.page import write_page
 from midstream.report.before_after import judged, side_by_side
 from midstream.report.document import document
 from midstream.report.grouping import FIELDS, grouped
+from midstream.report.phases import phase_table
 from midstream.report.tables import tables
 from midstream.report.terminal import console, show
 from midstream.report.words import in_words
@@ -172,6 +173,9 @@ def _show(
 ) -> None:
     threshold = threshold_of(records)
     shown = [table for by in bys for table in tables(grouped(records, by, top), threshold)]
+    phases = phase_table(records)
+    if phases is not None:
+        shown.insert(0, phases)
     sentences = list(in_words(records))
     if halves is not None:
         shown.insert(0, side_by_side(*halves))
