@@ -70,9 +70,15 @@ def sdk(session: nox.Session, openai: str) -> None:
     "group,tests",
     [
         nox.param("neighbours", ("neighbours", "gunicorn", "gevent"), id="neighbours"),
-        nox.param("frameworks", ("langchain", "agents", "pydantic_ai", "anthropic"), id="frameworks"),
+        nox.param(
+            "frameworks", ("langchain", "agents", "pydantic_ai", "anthropic", "fallbacks"), id="frameworks"
+        ),
         nox.param("frameworks-openai2", ("llama_index",), id="frameworks-openai2"),
-        nox.param("frameworks-http", ("litellm", "adk", "stall_timeout", "transport"), id="frameworks-http"),
+        nox.param(
+            "frameworks-http",
+            ("litellm", "adk", "stall_timeout", "fallbacks", "transport"),
+            id="frameworks-http",
+        ),
         nox.param("frameworks-proxy", ("litellm_proxy",), id="frameworks-proxy"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -152,6 +153,13 @@ def test_after_any_time(command: str, after_s: float, journal: Path, tmp_path: P
             process.send_signal(signal.SIGINT)  # an ignored one, before the command could begin, is repeated
             time.sleep(1.0)
         _, err = process.communicate(timeout=30)
+    if process.returncode == -signal.SIGINT and set(re.findall(r"midstream/(\S+?\.py)", err)) <= {
+        "__init__.py"
+    }:
+        assert (
+            after_s < 1.0
+        )  # it came before the first line of ours, which takes over: Python's own start is slow here
+        return
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "KeyboardInterrupt" not in err

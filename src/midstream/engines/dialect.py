@@ -65,6 +65,8 @@ class Dialect:
     """Whether n > 1 is honoured."""
     text_limit: int | None = None
     """max_tokens of completions that send none."""
+    continues: bool = False
+    """Whether a chat with `continue_final_message`, and `add_generation_prompt` off, continues its last message."""
     known_fields: frozenset[str] = frozenset()
     """The fields that a request may have, where others are refused; empty: others are ignored."""
     streamed_refusals: frozenset[int] = frozenset()

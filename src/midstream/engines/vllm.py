@@ -193,6 +193,7 @@ DIALECT = Dialect(
     text_choice={"logprobs": None, "stop_reason": None, "prompt_token_ids": None, "token_ids": None},
     last_choice={"stop_reason": None},
     merges=True,
+    continues=True,
     text_limit=16,
     keep_alive=b": keep-alive\n\n",
 )

@@ -163,11 +163,12 @@ class _EmulatorApplication:
     def _length(self, asked: ParsedRequest, number: int) -> int | None:
         """Return how long the answer becomes: as told, else endless, else drawn by the seed of the request."""
         if asked.answer_tokens is not None:
-            return asked.answer_tokens
+            return max(1, asked.answer_tokens - asked.continues)
         if asked.endless:
             return None
         drawn_by = f"answer {number if asked.seed is None else f'seed {asked.seed}'}"
-        return self._it.answer(generator(drawn_by, self._it.seed))
+        length = self._it.answer(generator(drawn_by, self._it.seed))
+        return max(1, length - asked.continues)
 
     async def _models(self, _: Request) -> Response:
         card: dict[str, Any] = {

@@ -72,7 +72,7 @@ class ChatWriter:
         for choice, reason in sorted(reasons.items()):
             message: dict[str, Any] = {"role": "assistant", "content": None}
             if self._asked.call is None:
-                message["content"] = words(choice, 0, counts[choice])
+                message["content"] = words(choice, self._asked.continues, counts[choice])
             else:
                 pieces = self._asked.call.pieces[: max(0, counts[choice] - OPENING_TOKENS)]
                 function = {"name": self._asked.call.name, "arguments": "".join(pieces)}
@@ -100,7 +100,7 @@ class ChatWriter:
         """Return what these tokens add to the message; None while a parser holds them back."""
         call = self._asked.call
         if call is None:
-            return {**self._dialect.delta, "content": words(choice, start, tokens)}
+            return {**self._dialect.delta, "content": words(choice, self._asked.continues + start, tokens)}
         if self._dialect.tool_call == "whole":
             start, tokens = (0, start + tokens) if last else (start, 0)
         end = start + tokens - OPENING_TOKENS

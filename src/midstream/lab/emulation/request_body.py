@@ -69,6 +69,8 @@ class ParsedRequest:
     call: ScriptedToolCall | None
     include_usage: bool
     continuous_usage: bool
+    continues: int
+    """Tokens of an answer that stand in the request already, and that the answer continues."""
 
 
 def read_body(body: object, operation: Operation, dialect: Dialect) -> ParsedRequest:
@@ -101,6 +103,7 @@ def _read(body: object, operation: Operation, dialect: Dialect) -> ParsedRequest
         dialect.continuous == "alone" or (dialect.continuous == "with include_usage" and include)
     )
     call = _call(body, operation, answer)
+    continues = _continues(body, operation, dialect)
     choices = _whole(body, "n") or 1
     if choices > MOST_CHOICES:
         raise BadRequestError(f"n must be at most {MOST_CHOICES}, got {choices}.", "n")
@@ -118,6 +121,7 @@ def _read(body: object, operation: Operation, dialect: Dialect) -> ParsedRequest
         call=call,
         include_usage=include,
         continuous_usage=continuous,
+        continues=continues,
     )
 
 
@@ -182,6 +186,19 @@ def _text(content: object) -> str:
     if isinstance(content, Mapping):
         return _text(content.get("text", content.get("content")))
     return ""
+
+
+def _continues(body: Mapping[str, Any], operation: Operation, dialect: Dialect) -> int:
+    """Return how many tokens of an answer the last message holds, if that is to be continued."""
+    if not dialect.continues or operation != "chat" or body.get("continue_final_message") is not True:
+        return 0
+    if body.get("add_generation_prompt", True) is not False:
+        raise BadRequestError(
+            "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
+            "continue_final_message",
+        )
+    messages = body["messages"]
+    return len(_text(messages[-1].get("content")).split()) if messages else 0
 
 
 def _count(prompt: object) -> int:
