@@ -166,6 +166,25 @@ def test_before_and_after_stand_side_by_side(done: subprocess.CompletedProcess[s
     assert done.stdout.splitlines()[-1].startswith("Next: midstream probe URL tries your own server; ")
 
 
+def test_an_answer_that_stops_is_continued_by_a_second_server(
+    done: subprocess.CompletedProcess[str],
+) -> None:
+    """Simulated at its own pace it stops after 4.6 s for 7.4 s; here half as long, and the timeout is one second."""
+    said = next(line for line in done.stdout.splitlines() if line.startswith("A stall timeout: "))
+    found = re.fullmatch(
+        r"A stall timeout: after (\d+) tokens the server sent nothing for (\d+\.\d) s\. monitor\(OpenAI\(\), "
+        r"stall_timeout_s=1\) ended the read with StreamStalled, and the second server continued the answer, which was "
+        r"complete after (\d+\.\d) s\. Without the timeout the answer stops for 3\.7 s and is complete after 6\.8 s "
+        r"\(simulated\)\.",
+        said,
+    )
+    assert found is not None, said
+    assert 0 < int(found[1]) < 400
+    assert float(found[2]) >= 1.0
+    assert float(found[3]) > float(found[2])
+    assert re.search(r"^ +\d+\.\d\d s  the answer is complete$", done.stderr, re.MULTILINE)
+
+
 def commands_of(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
     """The commands that a demo with a journal prints at its end, by their names."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.startswith("    midstream ")]

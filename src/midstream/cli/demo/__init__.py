@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from openai import OpenAIError
 from rich.console import Console
 
 from midstream._support.interrupts import INTERRUPTED
 from midstream.cli.common.errors import CliError
 from midstream.cli.demo.crowd import ActLoad, Members, crowd
 from midstream.cli.demo.live import latest, live
-from midstream.cli.demo.report import ActResult, show_advice, show_both, show_records
+from midstream.cli.demo.report import (
+    ActResult,
+    show_advice,
+    show_both,
+    show_next,
+    show_records,
+    show_stall,
+)
+from midstream.cli.demo.stall import OTHERS, StallAct
 from midstream.cli.demo.story import ANSWERS, ENGINE, HARDWARE, PROMPT_TOKENS, USERS, Act, first_act
 from midstream.journal import JournalError, read
 from midstream.lab.apart import serve_apart
@@ -55,7 +64,8 @@ def demo(
     Sixteen clients in monitor(), each in a process of its own, request answers that together exceed the KV cache of a
     server. The server is emulated: vLLM's admission rule, at the pace of a recorded one. There is no error, and about
     ten answers stop in mid-sentence for seconds. The demo shows them live, then their records, the cap that follows
-    from the lengths of all answers, the same load with that cap, and both side by side. It takes about 60 seconds.
+    from the lengths of all answers, the same load with that cap, and both side by side. In the end one more answer
+    stops, its stall timeout ends the stream, and a second server continues it. It takes about 75 seconds.
 
     With --journal it ends with the commands that go on from there; each works on the streams of this run alone.
 
@@ -98,7 +108,25 @@ def _play_both(act: Act, kept: _Kept | None) -> tuple[ActResult, ActResult]:
         again = _play(after, members, watch, kept)
         show_both(out, seen, again)
         sys.stdout.flush()
+    _play_stall(StallAct(act.speed), watch, out)
+    show_next(out)
     return seen, again
+
+
+def _play_stall(act: StallAct, watch: Console, out: Console) -> None:
+    """Play the last act, and print what was seen. Raises CliError if its servers cannot run."""
+    lasts_s = act.without().stops_at_s + act.timeout_s + 3.0
+    watch.print(
+        f"\n[bold]A stall timeout[/]: a small server, busy with {OTHERS} long answers, and a second one that is idle: "
+        f"{lasts_s:.0f} s\n",
+        soft_wrap=True,
+    )
+    try:
+        result = act.play(_print_line)
+    except (ChildProcessError, OpenAIError) as error:
+        raise CliError(f"a server of the demo failed ({error}); run it again") from error
+    show_stall(out, act, result)
+    sys.stdout.flush()
 
 
 @dataclass(frozen=True, slots=True)

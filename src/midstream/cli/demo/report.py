@@ -15,6 +15,7 @@ from midstream._support.statistics import nearest_rank
 from midstream.advice.capacity import Caps, caps
 from midstream.cli.demo.crowd import ActLoad
 from midstream.cli.demo.live import ABSENT, AnswerTimeline, seconds, timeline_table
+from midstream.cli.demo.stall import StallAct, StallResult
 from midstream.cli.demo.story import SERVE
 from midstream.cli.demo.user import User
 from midstream.engines.page import MetricReading
@@ -129,6 +130,46 @@ def show_both(console: Console, before: ActResult, after: ActResult) -> None:
     _print(console, "", *_closing(before, after))
 
 
+def show_stall(console: Console, act: StallAct, result: StallResult) -> None:
+    """Print how the answer that stopped was completed, and what it would have been without the timeout."""
+    without = act.without()
+    setting = Text(f"monitor(OpenAI(), stall_timeout_s={result.timeout_s:g})", style="bold cyan")
+    heading = Text("A stall timeout: ", style="bold")
+    if result.gap_s is None:
+        said = f" had nothing to end, since the answer did not stop for {result.timeout_s:g} s."
+        _print(console, "", Text.assemble(heading, setting, said))
+        return
+    _print(
+        console,
+        "",
+        Text.assemble(
+            heading,
+            f"after {result.shown} tokens the server sent nothing for {result.gap_s:.1f} s. ",
+            setting,
+            " ended the read with StreamStalled, and the second server continued the answer, which was complete after "
+            f"{result.complete_s:.1f} s. Without the timeout the answer stops for {without.gap_s:.1f} s and is "
+            f"complete after {without.complete_s:.1f} s (simulated).",
+        ),
+    )
+
+
+def show_next(console: Console) -> None:
+    """Print where to go on."""
+    _print(
+        console,
+        "",
+        Text.assemble(
+            ("Next: ", "bold"),
+            ("midstream probe URL", "bold cyan"),
+            " tries your own server; ",
+            ("client = monitor(OpenAI())", "bold cyan"),
+            " monitors it from your code; ",
+            (SERVE, "bold cyan"),
+            " runs the server of this demo.",
+        ),
+    )
+
+
 def _figures(before: ActResult, after: ActResult) -> Iterator[tuple[str, tuple[str, str]]]:
     both = (before, after)
 
@@ -182,15 +223,6 @@ def _closing(before: ActResult, after: ActResult) -> Iterator[Text]:
             f"{len(before.frozen)} streams froze before, {len(after.frozen)} after; throughput: {rate:+.0%}."
         )
     yield Text.assemble(("Result: ", "bold"), what)
-    yield Text.assemble(
-        ("Next: ", "bold"),
-        ("midstream probe URL", "bold cyan"),
-        " tries your own server; ",
-        ("client = monitor(OpenAI())", "bold cyan"),
-        " monitors it from your code; ",
-        (SERVE, "bold cyan"),
-        " runs the server of this demo.",
-    )
 
 
 def _print(console: Console, *lines: str | Text) -> None:
