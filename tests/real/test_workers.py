@@ -76,7 +76,9 @@ def ask_until(service: Service, enough: Callable[[set[int]], bool]) -> tuple[int
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("server", ["uvicorn with 2 workers", "gunicorn", "granian"])
+@pytest.mark.parametrize(
+    "server", ["uvicorn with 2 workers", "gunicorn", "gunicorn with uvicorn's workers", "granian"]
+)
 def test_the_page_of_a_service_is_that_of_all_its_workers(server: str, tmp_path: Path) -> None:
     """Counters and histograms are sums, each series is there once, and no label names a process."""
     need(SERVERS[server][0])
