@@ -11,7 +11,7 @@ process has still to write. `Journal` is the writer itself, for records that com
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,15 +38,23 @@ class JournalContents:
     """Records that writers had to drop in that time, because the journal could not be written fast enough or at all."""
 
 
+_PROGRESS_EVERY = 4096
+
+
 def read(
-    path: str | os.PathLike[str], *, since: float | None = None, until: float | None = None
+    path: str | os.PathLike[str],
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> JournalContents:
     """Read the streams whose call was made from `since` on and before `until`, both in Unix seconds.
 
+    `progress` is called every few thousand rows with the number of rows read so far.
     Raises JournalError, a ValueError, for a file that is absent, not a journal, of a newer version, or damaged.
     """
     file = Path(path).expanduser()
-    return read_with(file, lambda reader: _contents(reader, since, until))
+    return read_with(file, lambda reader: _contents(reader, since, until, progress))
 
 
 def read_records(
@@ -56,7 +64,9 @@ def read_records(
     return read(path, since=since, until=until).records
 
 
-def _contents(reader: Reader, since: float | None, until: float | None) -> JournalContents:
+def _contents(
+    reader: Reader, since: float | None, until: float | None, progress: Callable[[int], None] | None
+) -> JournalContents:
     connection = reader.connection
     connection.text_factory = _text
     known = [row[1] for row in connection.execute("PRAGMA table_info(streams)")]
@@ -71,10 +81,12 @@ def _contents(reader: Reader, since: float | None, until: float | None) -> Journ
         raise JournalError(f"{reader.path} is damaged: its table has no column {missing}") from None
     records, skipped = [], 0
     # A damaged start is of no time: it counts as damaged where all times are asked for.
-    for row in _rows(reader, "streams", columns, ("started_at", since, until)):
+    for number, row in enumerate(_rows(reader, "streams", columns, ("started_at", since, until))):
+        if progress is not None and number % _PROGRESS_EVERY == 0:
+            progress(number)
         try:
             records.append(with_valid_text(record_of(row)))
-        except DamagedRowError:  # noqa: PERF203 - one row must not spoil the others
+        except DamagedRowError:
             skipped += 1
     dropped = sum(
         count

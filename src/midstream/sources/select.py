@@ -115,15 +115,21 @@ def journal_path(journal: Path | None) -> Path:
 
 
 def contents_from(
-    journal: Path | None, since: str | None, until: str | None, where: Sequence[str]
+    journal: Path | None,
+    since: str | None,
+    until: str | None,
+    where: Sequence[str],
+    progress: Callable[[int], None] | None = None,
 ) -> JournalContents:
     """Return what the journal holds of this span of time, with the streams that meet every condition, oldest first.
+
+    `progress` is called now and then with the number of streams read so far.
 
     None as the journal is the one in MIDSTREAM_JOURNAL. Raises SelectionError for the last three, ValueError if no
     journal is named, and the journal's own JournalError: all are ValueErrors whose message is one sentence.
     """
     conditions = [condition(text) for text in where]
     start, end = span(since, until, time.time())
-    contents = read(journal_path(journal), since=start, until=end)
+    contents = read(journal_path(journal), since=start, until=end, progress=progress)
     chosen = [record for record in contents.records if all(holds(record) for holds in conditions)]
     return replace(contents, records=chosen)

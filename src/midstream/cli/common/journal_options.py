@@ -12,6 +12,7 @@ import typer
 
 from midstream._support.sanitize import clean
 from midstream.cli.common.errors import CliError
+from midstream.cli.common.reading import reading
 from midstream.journal import JournalContents
 from midstream.report.grouping import attribute_names
 from midstream.sources.select import SelectionError, attribute_of, contents_from, journal_path
@@ -92,7 +93,8 @@ def chosen_contents(
 ) -> JournalContents:
     """Return the same, together with what the journal lost."""
     try:
-        contents = contents_from(journal, since, until, where or ())
+        with reading(journal_path(journal)) as progress:
+            contents = contents_from(journal, since, until, where or (), progress)
         _check_attributes(journal, where or (), contents.records)
     except SelectionError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--since, --until or --where") from error
