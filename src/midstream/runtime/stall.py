@@ -255,10 +255,11 @@ class StallGuard:
         end, limit, asked = self._end, self.limit(session), session.wait_from
         if not self._is_armed or self.error is not None or limit is None or asked is None or session.ended:
             return
-        gap_s = self.waited(session, now)
-        if gap_s < limit:
+        counted_s = self.waited(session, now)
+        if counted_s < limit:
             return
-        self._error = self._error_for(session, gap_s)
+        # The gap is as long as the log and the record have it: with the time in which the process stood still.
+        self._error = self._error_for(session, counted_s + self._stood_still(asked, now))
         if end is None or not end.end(lambda: self._is_armed and session.wait_from == asked):
             self._is_armed = False
             _log.warn("end", CANNOT)

@@ -70,6 +70,7 @@ class Roster:
         self._worker = Worker("midstream-watcher", self._run)
         self._wakes_at = float("inf")
         self._stalled_from: float | None = None
+        self._ran_at = clock()  # when the watcher last ran before it was late
         self._stood_still: deque[tuple[float, float]] = deque(maxlen=MOST_STANDSTILLS)
         self._log = OnceLog()
 
@@ -125,11 +126,13 @@ class Roster:
         return self._stalled_from
 
     def stood_still_during(self, since: float, until: float) -> float:
-        """For how many of these seconds the process did not get to run, as far as is known."""
+        """For how many of these seconds the process may not have run: at most `PULSE_S` more than it did not.
+
+        It may have stopped at any moment after the watcher last ran, of which the watcher learns when it is late.
+        """
         known = list(self._stood_still)
-        now_since = self.stalled_since(until)
-        if now_since is not None:
-            known.append((now_since, until))
+        if self.stalled_since(until) is not None:
+            known.append((self._ran_at, until))
         return sum(max(0.0, min(end, until) - max(start, since)) for start, end in known)
 
     def drain(self) -> None:
@@ -202,6 +205,8 @@ class Roster:
 
     def _sleep(self, again: float | None, *, parked: bool) -> None:
         now = self.clock()
+        if self._stalled_from is None:
+            self._ran_at = now
         until = now + (LINGER_S if parked else LONGEST_SLEEP_S)
         if again is not None and again < until:
             rest = min(LONGEST_REST_S, max(REST_S, REST_PER_STREAM_S * len(self._open)))
@@ -214,7 +219,7 @@ class Roster:
         except Empty:
             if self.clock() - until <= STALL_S:
                 if self._stalled_from is not None:
-                    self._stood_still.append((self._stalled_from, self.clock()))
+                    self._stood_still.append((self._ran_at, self.clock()))
                 self._stalled_from = None
             elif self._stalled_from is None:
                 self._stalled_from = until
