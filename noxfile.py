@@ -69,7 +69,7 @@ def sdk(session: nox.Session, openai: str) -> None:
 @nox.parametrize(
     "group,tests",
     [
-        nox.param("neighbours", ("neighbours", "gunicorn", "gevent"), id="neighbours"),
+        nox.param("neighbours", ("neighbours", "http_neighbours", "gunicorn", "gevent"), id="neighbours"),
         nox.param(
             "frameworks", ("langchain", "agents", "pydantic_ai", "anthropic", "fallbacks"), id="frameworks"
         ),

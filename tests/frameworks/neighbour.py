@@ -33,7 +33,16 @@ PEERS = {
     "openinference": "openinference.instrumentation.openai",
 }
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-VARIES = ("latency", "duration", "time_to_first_chunk", "port", "address", "api_base", "stream.max_gap")
+VARIES = (
+    "latency",
+    "duration",
+    "time_to_first_chunk",
+    "port",
+    "address",
+    "api_base",
+    "stream.max_gap",
+    "response.id",
+)
 """Attributes that differ from run to run, or are ours."""
 
 

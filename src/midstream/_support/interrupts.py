@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final, NoReturn
+
+TYPE_CHECKING = False  # the library's own costs as much as all that comes before the handler
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final, NoReturn
 
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C: 128 and the number of the signal, as shells report it."""

@@ -8,6 +8,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
+from opentelemetry import trace
 
 if TYPE_CHECKING:
     from midstream.runtime.monitor import Monitor
@@ -113,12 +114,22 @@ def _in_force() -> Scope | None:
 def _suppressed() -> bool:
     """Whether the caller asked OpenTelemetry's instrumentations to look away for now."""
     context = otel_context.get_current()
-    for key in _SUPPRESS:  # noqa: SIM110 - `any` would take longer than the rest of this
+    for key in _SUPPRESS:
         if context.get(key):
-            return True
+            return not _is_span_of_an_sdk(trace.get_current_span(context))
     return False
 
 
+def _is_span_of_an_sdk(span: Any) -> bool:
+    """Whether an instrumentation of an SDK made this span around the call, and so asked for what is below to be quiet.
+
+    Logfire's do (`logfire.openai`), which would otherwise record a call twice. It was not the caller's wish.
+    """
+    scope = getattr(getattr(span, "instrumentation_scope", None), "name", None)
+    return isinstance(scope, str) and scope.rpartition(".")[2] in _SDKS
+
+
+_SDKS = {"openai", "anthropic"}
 _SUPPRESS = (
     *(key for key in (getattr(otel_context, "_SUPPRESS_INSTRUMENTATION_KEY", None),) if key),
     "suppress_instrumentation",

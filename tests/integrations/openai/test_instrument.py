@@ -9,7 +9,8 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
-from opentelemetry import context
+from opentelemetry import context, trace
+from opentelemetry.sdk.trace import TracerProvider
 
 import midstream
 from midstream.runtime.monitor import PROCESS
@@ -176,6 +177,20 @@ def test_suppressed_calls_are_left_alone(kind: str, records: Any) -> None:
 
     assert records() == []
     assert own.record.outcome == "completed"
+
+
+@KINDS
+def test_calls_below_another_instrumentation_of_the_sdk_are_recorded(kind: str, records: Any) -> None:
+    """It opens a span of its own around the call, and asks for quiet so that nothing below makes another."""
+    theirs = TracerProvider().get_tracer("logfire.openai").start_span("Chat Completion")
+    quiet = context.set_value("suppress_instrumentation", True, trace.set_span_in_context(theirs))
+    token = context.attach(quiet)
+    try:
+        asyncio.run(read(a_client(kind)))
+    finally:
+        context.detach(token)
+
+    assert records() == [BY_PROCESS]
 
 
 def test_bad_settings_are_refused() -> None:
