@@ -14,6 +14,7 @@ from benchmarks import (
     memory,
     overhead,
     peers,
+    proxy,
     reality,
     scale,
     transport,
@@ -24,6 +25,7 @@ for title, main, arguments in (
     ("What it costs", overhead.main, []),
     ("What the least would cost", floor.main, []),
     ("What it costs through an HTTP library", transport.main, []),
+    ("What the proxy costs", proxy.main, []),
     (
         "What other instrumentations cost",
         peers.main,

@@ -58,8 +58,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 # The model server
 
 
+_left: list[int] = []
+"""When connections were lost before their answer was sent."""
+
+
 class _Answering(asyncio.Protocol):
-    """Answers each request with as many events as it asks for, one each `EVERY_S`."""
+    """Answers each request with as many events as it asks for, one each `EVERY_S`; `GET /left` with `_left`."""
+
+    _left = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -69,6 +75,11 @@ class _Answering(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._data += data
         head, found, body = self._data.partition(b"\r\n\r\n")
+        if found and head.startswith(b"GET /left"):
+            text = json.dumps(_left).encode()
+            self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text))
+            self._transport.close()
+            return
         length = re.search(rb"content-length: (\d+)", head.lower())
         if not found or length is None or len(body) < int(length[1]):
             return
@@ -80,6 +91,10 @@ class _Answering(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._due = self._loop.time() + random.random() * EVERY_S
         self._loop.call_at(self._due, self._tick)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._left:
+            _left.append(time.monotonic_ns())
 
     def _tick(self) -> None:
         if self._transport.is_closing():
@@ -163,6 +178,14 @@ def _resident(pid: int) -> int:
 # The clients
 
 
+def _request(events: int) -> bytes:
+    body = json.dumps({"model": "m", "messages": [], "stream": True, "max_tokens": events}).encode()
+    return (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+
+
 class _Reading(asyncio.Protocol):
     """Asks for one stream, and notes how many seconds after its sending each event came."""
 
@@ -175,11 +198,7 @@ class _Reading(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        body = json.dumps({"model": "m", "messages": [], "stream": True, "max_tokens": self._events}).encode()
-        transport.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-        )
+        transport.write(_request(self._events))
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
@@ -245,6 +264,30 @@ async def _short(port: int, pid: int, streams: int = 200) -> float:
         _, reading = await _read(port, 1, 1)
         await reading
     return 1e3 * (_cpu_s(pid) - began) / streams
+
+
+async def _leaving(port: int, direct: int, times: int = 100) -> list[float]:
+    """Seconds from a client's leaving in the middle of its stream until the server's connection is closed."""
+    found = []
+    for number in range(times):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_request(1000))
+        await reader.readuntil(_CONTENT)
+        before = len(await _all_left(direct))
+        at = time.monotonic_ns()
+        writer.transport.abort() if number % 2 else writer.close()
+        while len(left := await _all_left(direct)) == before:  # noqa: ASYNC110 - another process is asked
+            await asyncio.sleep(0.01)
+        found.append((left[-1] - at) / 1e9)
+    return sorted(found)
+
+
+async def _all_left(direct: int) -> list[int]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", direct)
+    writer.write(b"GET /left HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return list(json.loads(answer.partition(b"\r\n\r\n")[2]))
 
 
 @contextmanager
@@ -332,6 +375,12 @@ def main(arguments: list[str]) -> int:
         found[text] = rows
         for way, row in rows.items():
             print(_line(text, way, row), flush=True)
+    with running(("direct", "midstream")) as processes:
+        left = asyncio.run(_leaving(processes["midstream"][1], processes["direct"][1]))
+    print(
+        f"\nA client leaves, and the server's connection is closed after {1000 * statistics.median(left):.1f} ms "
+        f"(median of {len(left)}; the longest {1000 * left[-1]:.1f} ms)."
+    )
     if options.json:
         options.json.write_text(json.dumps(found, indent=1))
     return 0

@@ -164,6 +164,8 @@ def show_next(console: Console) -> None:
             " tries your own server; ",
             ("client = monitor(OpenAI())", "bold cyan"),
             " monitors it from your code; ",
+            ("midstream proxy --upstream URL", "bold cyan"),
+            " monitors it for clients in Node and any other language; ",
             (SERVE, "bold cyan"),
             " runs the server of this demo.",
         ),
